@@ -1,0 +1,126 @@
+"""The envelope: one change of one row, and the records that are not changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from headrace.model.key import Key
+from headrace.model.position import Position
+from headrace.model.schema import TableId
+
+__all__ = ["Change", "Ignored", "Op", "Origin", "Poison", "Record", "Truncate", "collapse"]
+
+
+class Op(str, Enum):
+    """What the row's new state is."""
+
+    UPSERT = "upsert"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a record came from: its identity for the dead letter queue, and metadata for readers.
+
+    Args:
+        topic, partition, offset: The record's identity in Kafka.
+        lsn: Postgres LSN of the change as an integer, when known. Never an order.
+        tx: Transaction id, when known.
+        committed_ms: Commit time, Unix milliseconds by the source's clock, when known.
+        snapshot: True for rows read by a snapshot rather than streamed.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    lsn: int | None = None
+    tx: int | None = None
+    committed_ms: int | None = None
+    snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The newest state of one row.
+
+    Args:
+        table: Which table.
+        key: Which row.
+        op: Upsert or delete.
+        row: Column name → logical value (see :class:`LogicalType`); empty for a delete.
+        absent: Columns whose value the source did not send (unchanged TOAST). They are not in
+            ``row``: a partial image cannot be mistaken for a full one.
+        position: The order within the key's history.
+        origin: Where it came from.
+    """
+
+    table: TableId
+    key: Key
+    op: Op
+    row: Mapping[str, Any]
+    absent: frozenset[str]
+    position: Position
+    origin: Origin
+
+    def __post_init__(self) -> None:
+        if self.op is Op.DELETE and (self.row or self.absent):
+            raise ValueError("a delete carries no row")
+
+    @property
+    def partial(self) -> bool:
+        """Return whether some columns keep the value the sink already has."""
+        return bool(self.absent)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """All rows of a table older than ``position`` are gone."""
+
+    table: TableId
+    position: Position
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A record with nothing to apply: a Kafka tombstone, a heartbeat, a signal."""
+
+    origin: Origin
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A record that is no change; it goes to the dead letter queue with its raw bytes."""
+
+    origin: Origin
+    code: str
+    reason: str
+
+
+Record = Change | Truncate | Ignored | Poison
+
+
+def collapse(older: Change, newer: Change) -> Change:
+    """Return one change with the effect of applying ``older``, then ``newer``.
+
+    Both belong to the same key and ``newer.position`` is larger. Columns that ``newer`` does not
+    carry are taken from ``older``; when ``older`` is a delete they cannot be, and stay absent.
+    """
+    if newer.op is Op.DELETE or not newer.absent or older.op is Op.DELETE:
+        return newer
+    carried = {name: older.row[name] for name in newer.absent if name in older.row}
+    if not carried:
+        return newer
+    return Change(
+        table=newer.table,
+        key=newer.key,
+        op=newer.op,
+        row={**newer.row, **carried},
+        absent=newer.absent - carried.keys(),
+        position=newer.position,
+        origin=newer.origin,
+    )

@@ -1,0 +1,64 @@
+"""A row's identity, defined once: equal keys give equal ids, different keys give different ids."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["SEPARATOR", "Key", "escape", "unescape"]
+
+SEPARATOR = ":"
+_UNSAFE = re.compile(r"[%:\x00-\x1f\x7f]")
+_NULL = "%null"
+_EMPTY = "%empty"
+
+
+def escape(part: str) -> str:
+    """Return ``part`` with ``%``, ``:`` and control characters percent-encoded (reversible)."""
+    return _UNSAFE.sub(lambda match: f"%{ord(match.group()):02X}", part)
+
+
+def unescape(part: str) -> str:
+    """Invert :func:`escape`."""
+    return re.sub(r"%([0-9A-F]{2})", lambda match: chr(int(match.group(1), 16)), part)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """The identifying values of one row, in key order, each in its canonical text form.
+
+    Build it with :func:`headrace.model.values.key_of`, which knows the canonical form of each
+    type; two values that Postgres calls equal have one canonical form.
+
+    Args:
+        parts: Canonical text of each key column; None for a NULL of a declared unique key.
+    """
+
+    parts: tuple[str | None, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[str | None]) -> Key:
+        """Build a key from canonical texts."""
+        return cls(tuple(parts))
+
+    @property
+    def escaped(self) -> tuple[str, ...]:
+        """Return each part percent-encoded; NULL and "" as ``%null`` and ``%empty``, which no text encodes to."""
+        return tuple(_NULL if part is None else escape(part) or _EMPTY for part in self.parts)
+
+    @property
+    def id(self) -> str:
+        """Return the parts, percent-encoded, joined by ``:``; injective and readable."""
+        return SEPARATOR.join(self.escaped)
+
+    def id_within(self, max_bytes: int) -> str:
+        """Return :attr:`id` when it fits ``max_bytes`` of UTF-8, else ``%sha256-<hex>``.
+
+        ``%s`` begins no escape sequence, so a hash never collides with a readable id.
+        """
+        text = self.id
+        if len(text.encode()) <= max_bytes:
+            return text
+        return "%sha256-" + hashlib.sha256(text.encode()).hexdigest()

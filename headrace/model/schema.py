@@ -1,0 +1,148 @@
+"""Tables, columns and the logical types every sink maps from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+__all__ = ["Column", "LogicalType", "TableId", "TableSchema"]
+
+
+class LogicalType(str, Enum):
+    """What a column means, independent of how Postgres, Debezium or a store spell it.
+
+    The value of each in a :class:`~headrace.model.change.Change` row is noted beside it.
+    """
+
+    BOOLEAN = "boolean"  # bool
+    INT16 = "int16"  # int
+    INT32 = "int32"  # int
+    INT64 = "int64"  # int
+    FLOAT32 = "float32"  # float, may be nan or ±inf
+    FLOAT64 = "float64"  # float, may be nan or ±inf
+    NUMERIC = "numeric"  # str in Postgres' own spelling, e.g. "1.10", "NaN"
+    TEXT = "text"  # str
+    UUID = "uuid"  # str
+    ENUM = "enum"  # str
+    JSON = "json"  # str, the document's text
+    BYTES = "bytes"  # bytes
+    DATE = "date"  # int, days since 1970-01-01 (proleptic Gregorian)
+    TIME = "time"  # int, microseconds since midnight
+    TIMESTAMP = "timestamp"  # int, microseconds since 1970-01-01 00:00, no zone
+    TIMESTAMPTZ = "timestamptz"  # str, ISO-8601 in UTC with a trailing Z
+    INTERVAL = "interval"  # str, ISO-8601 duration
+    OTHER = "other"  # str, the type's text output
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableId:
+    """A table of the source, by schema and name exactly as the catalogue spells them."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def quoted(self) -> str:
+        """Return the SQL identifier, safe to paste into a statement."""
+        return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Args:
+        name: Catalogue spelling.
+        type: Logical type of the value, or of one element when ``dimensions`` > 0.
+        dimensions: 0 for a scalar, n for an n-dimensional array as declared.
+        nullable: False when the catalogue forbids NULL.
+        native: The catalogue's type text, e.g. ``numeric(12,2)``.
+        precision: Digits of a numeric, if declared.
+        scale: Digits after the point of a numeric, if declared.
+    """
+
+    name: str
+    type: LogicalType
+    dimensions: int = 0
+    nullable: bool = True
+    native: str = ""
+    precision: int | None = None
+    scale: int | None = None
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A table's columns in catalogue order and the columns that identify a row.
+
+    Args:
+        table: Which table.
+        columns: All captured columns.
+        key: Names of the identifying columns in key order; never empty.
+    """
+
+    table: TableId
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        names = {column.name for column in self.columns}
+        missing = [name for name in self.key if name not in names]
+        if not self.key or missing:
+            raise ValueError(f"{self.table} has no usable key: {missing or 'empty'}")
+
+    @cached_property
+    def by_name(self) -> dict[str, Column]:
+        """Return the columns by name."""
+        return {column.name: column for column in self.columns}
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """Return the key's columns in key order."""
+        return tuple(self.by_name[name] for name in self.key)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready form that :meth:`from_dict` inverts."""
+        return {
+            "schema": self.table.schema,
+            "name": self.table.name,
+            "key": list(self.key),
+            "columns": [
+                {
+                    "name": c.name,
+                    "type": c.type.value,
+                    "dimensions": c.dimensions,
+                    "nullable": c.nullable,
+                    "native": c.native,
+                    "precision": c.precision,
+                    "scale": c.scale,
+                }
+                for c in self.columns
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> TableSchema:
+        """Build a schema from :meth:`as_dict`'s form."""
+        return cls(
+            table=TableId(value["schema"], value["name"]),
+            columns=tuple(
+                Column(
+                    name=c["name"],
+                    type=LogicalType(c["type"]),
+                    dimensions=c["dimensions"],
+                    nullable=c["nullable"],
+                    native=c["native"],
+                    precision=c["precision"],
+                    scale=c["scale"],
+                )
+                for c in value["columns"]
+            ),
+            key=tuple(value["key"]),
+        )

@@ -1,0 +1,121 @@
+"""What a sink is: the protocol every store fulfils and the facts the engine asks before using one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, runtime_checkable
+
+from headrace.model.change import Change
+from headrace.model.outcome import Outcome
+from headrace.model.position import Position
+from headrace.model.schema import TableId, TableSchema
+
+__all__ = ["Finding", "Progress", "Severity", "Sink", "Stored", "Target"]
+
+Progress = Mapping[tuple[str, int], int]
+"""``(topic, partition)`` → the offset up to which (inclusive) everything is settled."""
+
+
+class Severity(str, Enum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a check: a sentence, a stable code and a hint."""
+
+    severity: Severity
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One live row as the store gives it back, for comparison and sweeps.
+
+    Args:
+        key: The row's id in the store (``Key.id``).
+        row: Column name → logical value, spelled as in :class:`~headrace.model.schema.LogicalType`.
+        version: The stored position's version.
+    """
+
+    key: str
+    row: Mapping[str, Any]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where one table of a sink lives, for others to read with their own clients.
+
+    Args:
+        table: The source's table.
+        facts: Kind-specific, e.g. ``{"alias": …}``, ``{"key_template": …, "format": …}``, ``{"path": …}``.
+    """
+
+    table: TableId
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """One store that mirrors tables.
+
+    Order is per key, by :class:`Position`, never by arrival. Trouble with a record is an
+    :class:`Outcome`; only trouble with the store raises (:class:`SinkError`,
+    :class:`SinkUnavailable`).
+    """
+
+    kind: str
+
+    def check(self) -> list[Finding]:
+        """Return what speaks for or against using this store; called at registration."""
+        ...
+
+    def prepare(self, schema: TableSchema) -> None:
+        """Create the table's target when missing; idempotent. Called before any ``apply``."""
+        ...
+
+    def target(self, schema: TableSchema) -> Target:
+        """Return where the table lives, in words other clients understand."""
+        ...
+
+    def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
+        """Apply changes of one table, at most one per key; return one outcome each, in order.
+
+        Applying twice equals once; a change older than what is stored is Stale and changes
+        nothing, also after a delete; a partial change keeps the stored values of its absent
+        columns. A partial change whose row is not stored is Rejected by name, never half-filled.
+        """
+        ...
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        """Remove every row stored with a version below ``position.version``; return how many."""
+        ...
+
+    def progress(self) -> Progress:
+        """Return what :meth:`settle` stored beside the data."""
+        ...
+
+    def settle(self, progress: Progress) -> None:
+        """Store, beside the data, how far everything is settled. Called once per batch, last."""
+        ...
+
+    def scan(self, schema: TableSchema) -> Iterator[Stored]:
+        """Yield every live row of the table."""
+        ...
+
+    def drop(self, schema: TableSchema) -> None:
+        """Remove the table's target and all data in it."""
+        ...
+
+    def close(self) -> None:
+        """Release connections; idempotent."""
+        ...
