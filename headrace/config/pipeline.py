@@ -1,0 +1,109 @@
+"""The two files by which the control plane tells the engine what to run; nothing else crosses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headrace.model.schema import TableSchema
+
+__all__ = ["EngineSpec", "PipelineSpec", "TableSpec", "load_pipeline", "write_private"]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TableSpec(_Spec):
+    """One table of a pipeline.
+
+    Args:
+        topic: Its Kafka topic.
+        epoch: Incarnation of that topic; the high part of every position.
+        table: ``TableSchema.as_dict()``.
+    """
+
+    topic: str
+    epoch: int = Field(ge=0)
+    table: dict[str, Any]
+
+    @property
+    def schema_(self) -> TableSchema:
+        """Return the table's schema."""
+        return TableSchema.from_dict(self.table)
+
+
+class PipelineSpec(_Spec):
+    """One source's changes applied to one sink.
+
+    Args:
+        sink: The sink's name; also the streaming query's name.
+        kind: Sink kind, see ``sinks.registry``.
+        settings: The kind's own settings.
+        source: The source's name.
+        kafka_bootstrap: Broker addresses.
+        placeholder: What the connector sends for a value it does not know (unchanged TOAST).
+        tables: What to mirror.
+        checkpoint: Directory of the query's checkpoint.
+        dead_letters: Directory of this sink's dead letter files.
+        paused: True keeps the query stopped.
+        max_offsets_per_trigger: Upper bound of records in one micro-batch.
+    """
+
+    sink: str
+    kind: str
+    settings: dict[str, Any]
+    source: str
+    kafka_bootstrap: str
+    placeholder: str
+    tables: tuple[TableSpec, ...]
+    checkpoint: Path
+    dead_letters: Path
+    paused: bool = False
+    max_offsets_per_trigger: int = 50_000
+
+
+class EngineSpec(_Spec):
+    """How to run the process that applies changes.
+
+    Args:
+        pipelines: Directory of ``<sink>.json`` pipeline specs; watched while running.
+        progress: Directory where ``<sink>.json`` progress is written.
+        run: Directory of pid files.
+        logs: Directory of logs.
+        work: Scratch directory of Spark.
+        java_home: JDK for Spark.
+        jars: Jars for the driver's class path.
+        master: Spark master URL.
+        driver_memory: Heap of the driver, e.g. ``1g``.
+    """
+
+    pipelines: Path
+    progress: Path
+    run: Path
+    logs: Path
+    work: Path
+    java_home: Path
+    jars: tuple[Path, ...]
+    master: str = "local[2]"
+    driver_memory: str = "1g"
+
+
+def load_pipeline(path: Path) -> PipelineSpec:
+    """Read a pipeline spec."""
+    return PipelineSpec.model_validate_json(path.read_bytes())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace ``path`` atomically with ``text``, readable by the owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
