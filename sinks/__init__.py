@@ -1,0 +1,1 @@
+"""Kinds of derived store, each behind the same promise."""

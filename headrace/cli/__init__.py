@@ -1,0 +1,1 @@
+"""The command line: an edge without logic of its own."""

@@ -1,0 +1,1 @@
+"""Specifications at the edge: what a user declares, checked before anything acts on it."""

@@ -1,0 +1,1 @@
+"""The local stack of real servers: resolve, start, watch and stop."""

@@ -1,0 +1,1 @@
+"""What the system says about itself: log events and names, each defined once."""
