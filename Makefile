@@ -1,0 +1,91 @@
+# Headrace: `make` or `make help` lists what there is. Nothing but Python ≥ 3.10, git and make is needed.
+#
+#   PYTHON=python3.12     which interpreter makes the environment (default: python3)
+#   DEMO_ARGS="…"         passed to `headrace demo`, e.g. DEMO_ARGS="--seconds 60 --keep"
+#   PYTEST_ARGS="…"       passed to pytest, e.g. PYTEST_ARGS="-x -k compose"
+
+PYTHON ?= python3
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+BIN := .venv/bin
+READY := .venv/.ready
+# Any order of sets and dicts must do: a new seed per run, printed so that a run can be repeated.
+HASHSEED ?= $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
+PYTEST = PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help demo up down status test unit e2e faults bench lint types fmt docs lock clean distclean
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: $(READY) ## Run everything for real: Postgres → Debezium → Kafka → PySpark → Elasticsearch, Redis, Delta
+	@$(BIN)/headrace demo $(DEMO_ARGS)
+
+up: $(READY) ## Start the local stack of real servers (again: repair it)
+	@$(BIN)/headrace up
+
+down: $(READY) ## Stop the local stack
+	@$(BIN)/headrace down
+
+status: $(READY) ## Show the servers of the local stack and where they listen
+	@$(BIN)/headrace status
+
+test: $(READY) ## Run every test, the fast ones first; starts real servers (under 15 minutes)
+	@echo "PYTHONHASHSEED=$(HASHSEED)"
+	@$(PYTEST) tests/unit tests/property tests/contract tests/integration tests/e2e tests/faults
+
+unit: $(READY) ## Run the tests that need no server (under a minute)
+	@echo "PYTHONHASHSEED=$(HASHSEED)"
+	@$(PYTEST) -m "not stack" tests/unit tests/property tests/contract
+
+e2e: $(READY) ## Run the whole chain end to end
+	@$(PYTEST) tests/e2e
+
+faults: $(READY) ## Kill each part and show that nothing is lost and nothing doubled
+	@$(PYTEST) tests/faults
+
+bench: $(READY) ## Measure: first row, latency, throughput, memory (reported, not asserted)
+	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+lint: $(READY) ## Check style, format and the import rule
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+
+types: $(READY) ## Check types (mypy, strict)
+	@$(BIN)/mypy
+
+fmt: $(READY) ## Format, and mend what can be mended
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+docs: $(READY) ## Write docs/cli.md anew from the commands themselves
+	@$(BIN)/python -m headrace.cli.reference docs/cli.md
+
+lock: $(READY) ## Pin every dependency anew, with hashes (needs the network)
+	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes \
+	    --python-version 3.10 --no-header --quiet --output-file requirements.lock
+
+clean: ## Remove caches and build products; data of stacks and the environment stay
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## As clean, and remove the environment (the next target makes it again)
+	@rm -rf .venv *.egg-info
+
+# The environment. The stamp holds the path it was made for: an environment that was moved, or whose
+# interpreter went away, is made again; one whose stamp is fresh is left alone, so that no network is needed.
+
+ifneq ($(shell $(BIN)/python -c "print(open('$(READY)').read())" 2>/dev/null),$(CURDIR))
+$(shell rm -f $(READY))
+endif
+
+$(READY): requirements.lock pyproject.toml
+	@PYTHON="$(PYTHON)" sh deploy/venv.sh
