@@ -74,6 +74,8 @@ class Sink(Protocol):
     """
 
     kind: str
+    placement: str
+    """``executor``: applied where the partition is read; ``driver``: a table at a time, in the driver."""
 
     def check(self) -> list[Finding]:
         """Return what speaks for or against using this store; called at registration."""

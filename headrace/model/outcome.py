@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["APPLIED", "STALE", "Applied", "Deferred", "Outcome", "Rejected", "Stale"]
+__all__ = ["APPLIED", "ROW_MISSING", "STALE", "Applied", "Deferred", "Outcome", "Rejected", "Stale"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +47,8 @@ Outcome = Applied | Stale | Rejected | Deferred
 
 APPLIED = Applied()
 STALE = Stale()
+ROW_MISSING = Rejected(
+    "PARTIAL_WITHOUT_ROW",
+    "The change leaves some columns as they are, but the sink holds no such row to keep them from.",
+)
+"""What every sink answers to a partial change of a row it does not hold."""

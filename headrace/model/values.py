@@ -28,8 +28,11 @@ __all__ = [
 ]
 
 _DAY_US = 86_400_000_000
+_INFINITE = ("infinity", "-infinity")
 _DATE = re.compile(r"^([+-]?\d{4,})-(\d\d)-(\d\d)$")
-_STAMP = re.compile(r"^([+-]?\d{4,}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?(Z|[+-]\d\d(?::?\d\d)?)?$")
+_STAMP = re.compile(
+    r"^([+-]?\d{4,}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?(Z|[+-]\d\d(?::?\d\d)?)?$"
+)
 
 
 def date_text(days: int) -> str:
@@ -108,6 +111,22 @@ def _numeric(value: Any) -> str:
     return f"{'-' if sign else ''}{text}e{power}"
 
 
+class _Number(str):
+    """A JSON number as it was written: neither rounded to a double nor limited in length."""
+
+    __slots__ = ()
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, _Number):
+        return _numeric(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key)}:{_json(value[key])}" for key in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json, value)) + "]"
+    return json.dumps(value)
+
+
 def _scalar(kind: LogicalType, value: Any) -> Any:
     match kind:
         case LogicalType.NUMERIC:
@@ -116,11 +135,11 @@ def _scalar(kind: LogicalType, value: Any) -> Any:
             number = float(value)
             return repr(number + 0.0) if number else "0.0"
         case LogicalType.TIMESTAMPTZ:
-            return timestamp_text(micros_of(value), utc=True)
+            return value if value in _INFINITE else timestamp_text(micros_of(value), utc=True)
         case LogicalType.BYTES:
             return bytes(value).hex()
         case LogicalType.JSON:
-            return json.dumps(json.loads(value), sort_keys=True, separators=(",", ":"))
+            return _json(json.loads(value, parse_int=_Number, parse_float=_Number))
         case LogicalType.BOOLEAN:
             return bool(value)
         case _:

@@ -1,0 +1,144 @@
+"""Debezium's record, already split into columns by the engine, → a change, a control record or a poison.
+
+The wire format is JSON without schemas, so the meaning of a value comes from the catalogue
+(:class:`TableSchema`), with the connector's ``decimal.handling.mode=string``,
+``time.precision.mode=microseconds`` and ``binary.handling.mode=base64``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from headrace.model.change import Change, Ignored, Op, Origin, Poison, Record, Truncate
+from headrace.model.position import Position
+from headrace.model.schema import Column, LogicalType, TableSchema
+from headrace.model.values import key_of
+
+__all__ = ["ENVELOPE", "Decoder"]
+
+ENVELOPE = (
+    "before string, after string, op string, "
+    "source struct<lsn: bigint, txId: bigint, ts_ms: bigint, snapshot: string>"
+)
+"""The envelope as Spark reads it: row images stay JSON text, whatever the table."""
+
+_STREAMED = (None, "false")
+_NO_FIELDS: frozenset[str] = frozenset()
+
+
+def _bytes(value: Any) -> bytes:
+    return base64.b64decode(value, validate=True)
+
+
+def _float(value: Any) -> float:
+    return float(value)
+
+
+def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def nested(value: Any) -> Any:
+        if isinstance(value, list):
+            return [nested(item) for item in value]
+        return None if value is None else convert(value)
+
+    return nested
+
+
+_CONVERT: dict[LogicalType, Callable[[Any], Any]] = {
+    LogicalType.BYTES: _bytes,
+    LogicalType.FLOAT32: _float,
+    LogicalType.FLOAT64: _float,
+    LogicalType.NUMERIC: str,
+}
+
+
+class Decoder:
+    """Decodes the records of one topic.
+
+    Args:
+        schema: The table's catalogue.
+        epoch: Incarnation of the topic.
+        placeholder: What the connector writes for a value it was not sent (unchanged TOAST). It is
+            a random token per source, so that no user value is taken for it.
+    """
+
+    def __init__(self, schema: TableSchema, epoch: int, placeholder: str) -> None:
+        self._schema = schema
+        self._epoch = epoch
+        self._placeholder = placeholder
+        self._in_base64 = base64.b64encode(placeholder.encode()).decode()
+        self._marks: tuple[Any, ...] = (
+            placeholder,
+            self._in_base64,
+            [placeholder],
+            [self._in_base64],
+            list(placeholder.encode()),
+            {placeholder: placeholder},
+        )
+        self._traces = (placeholder, self._in_base64, ",".join(map(str, placeholder.encode()[:8])))
+        self._names = [column.name for column in schema.columns]
+        self._converters = [
+            (column.name, _each(convert) if column.dimensions else convert)
+            for column in schema.columns
+            if (convert := _CONVERT.get(column.type))
+        ]
+
+    def decode(self, origin: Origin, op: str | None, before: str | None, after: str | None) -> Record:
+        """Return what the record says; never raises.
+
+        Args:
+            origin: Where the record came from.
+            op: ``c``, ``u``, ``r``, ``d``, ``t`` or anything else, None when there is no envelope.
+            before, after: Row images as JSON text.
+        """
+        try:
+            return self._decode(origin, op, before, after)
+        except (KeyError, ValueError, TypeError, AttributeError, binascii.Error, RecursionError) as error:
+            return Poison(origin, "RECORD_MALFORMED", f"{type(error).__name__}: {error}"[:500])
+
+    def _decode(self, origin: Origin, op: str | None, before: str | None, after: str | None) -> Record:
+        position = Position(self._epoch, origin.offset)
+        if op in ("c", "u", "r"):
+            if after is None:
+                return Poison(origin, "RECORD_WITHOUT_ROW", f"op {op!r} carries no row image")
+            row = orjson.loads(after)
+            absent = _NO_FIELDS
+            if any(trace in after for trace in self._traces):
+                absent = frozenset(name for name, value in row.items() if value in self._marks)
+            row = self._row(row, absent)
+            key = key_of(self._schema, row)
+            return Change(self._schema.table, key, Op.UPSERT, row, absent, position, origin)
+        if op == "d":
+            if before is None:
+                return Poison(origin, "DELETE_WITHOUT_KEY", "a delete carries no key")
+            image = orjson.loads(before)
+            key_row = {name: self._scalar(name, image[name]) for name in self._schema.key}
+            key = key_of(self._schema, key_row)
+            return Change(self._schema.table, key, Op.DELETE, {}, _NO_FIELDS, position, origin)
+        if op == "t":
+            return Truncate(self._schema.table, position, origin)
+        if op == "m":
+            return Ignored(origin, "logical message")
+        return Poison(origin, "RECORD_UNKNOWN", f"op is {op!r}")
+
+    def _row(self, image: Mapping[str, Any], absent: frozenset[str]) -> dict[str, Any]:
+        row = {name: image[name] for name in self._names if name in image and name not in absent}
+        for name, convert in self._converters:
+            value = row.get(name)
+            if value is not None:
+                row[name] = convert(value)
+        return row
+
+    def _scalar(self, name: str, value: Any) -> Any:
+        column: Column = self._schema.by_name[name]
+        convert = _CONVERT.get(column.type)
+        return value if value is None or convert is None else convert(value)
+
+
+def streamed(snapshot: str | None) -> bool:
+    """Return whether the envelope's ``source.snapshot`` says that the row was streamed, not read."""
+    return snapshot in _STREAMED

@@ -1,0 +1,51 @@
+"""What a user may say about a source, and the names derived from it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headrace.model.errors import UsageError
+
+__all__ = ["NAME", "SourceSettings", "valid_name"]
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+
+def valid_name(name: str, *, of: str) -> str:
+    """Return ``name`` when it may name a source or a sink.
+
+    The rule keeps every derived name legal: slot, publication, topic, index, key prefix, file.
+
+    Raises:
+        UsageError: When it may not (``NAME_INVALID``).
+    """
+    if NAME.fullmatch(name):
+        return name
+    raise UsageError(
+        f"“{name}” cannot name a {of}.",
+        code="NAME_INVALID",
+        hint="Use 1 to 31 lower-case letters, digits and underscores, beginning with a letter.",
+    )
+
+
+class SourceSettings(BaseModel):
+    """How a source is read.
+
+    Args:
+        heartbeat_ms: How often the connector writes its beat; the grain of freshness, milliseconds.
+        snapshot_threads: Parallel readers of the initial snapshot.
+        snapshot_chunk_rows: Rows read at once by an incremental snapshot.
+        retention_ms: How long topics keep changes; -1 for ever, which lets a later sink load from them.
+        partitions: Partitions of each table's topic.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    heartbeat_ms: Annotated[int, Field(ge=100, le=600_000)] = 1_000
+    snapshot_threads: Annotated[int, Field(ge=1, le=16)] = 1
+    snapshot_chunk_rows: Annotated[int, Field(ge=16, le=100_000)] = 8_192
+    retention_ms: Annotated[int, Field(ge=-1)] = -1
+    partitions: Annotated[int, Field(ge=1, le=1)] = 1

@@ -1,0 +1,63 @@
+"""Starts and stops the engine as a guarded process of its own; it outlives the command that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from headrace.config.pipeline import EngineSpec, write_private
+from headrace.observe import pidfile
+
+__all__ = ["engine_state", "ensure_engine", "stop_engine"]
+
+_PIDFILE = "engine.pid"
+_LOG_LIMIT = 20 * 1024 * 1024
+
+
+def ensure_engine(spec: EngineSpec) -> bool:
+    """Start the engine unless it runs; return whether it was started. Returns before it is ready."""
+    path = spec.run / _PIDFILE
+    spec_file = spec.run / "engine.json"
+    text = spec.model_dump_json()
+    if pidfile.alive(path):
+        if spec_file.exists() and spec_file.read_text() == text:
+            return False
+        stop_engine(spec.run)
+    for folder in (spec.run, spec.logs, spec.work, spec.pipelines, spec.progress):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_private(spec_file, text)
+    log = spec.logs / "engine.log"
+    if log.exists() and log.stat().st_size > _LOG_LIMIT:
+        log.replace(log.with_suffix(".log.1"))
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.control.supervise", str(spec_file)],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+            env=os.environ,
+        )
+    pidfile.write(path, process.pid)
+    return True
+
+
+def stop_engine(run: Path, *, grace: float = 10.0) -> bool:
+    """Stop the engine and its driver; return whether there was one. What is settled stays settled."""
+    return pidfile.stop(run / _PIDFILE, grace=grace)
+
+
+def engine_state(progress: Path, *, fresh_within: float = 10.0) -> dict[str, Any]:
+    """Return the engine's own last word: ``state`` is ``absent`` without one and ``silent`` when it is old."""
+    try:
+        value: dict[str, Any] = json.loads((progress / "engine.json").read_text())
+    except (OSError, ValueError):
+        return {"state": "absent"}
+    if value["state"] != "stopped" and time.time() - value["updated_ms"] / 1000 > fresh_within:
+        value["state"] = "silent"
+    return value

@@ -1,0 +1,209 @@
+"""Records → the sink, on an executor or in the driver; the outcome comes back as one small report."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from headrace.config.pipeline import PipelineSpec
+from headrace.model.change import Change, Ignored, Poison, Record, Truncate
+from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
+from headrace.model.outcome import Deferred, Outcome, Rejected, Stale
+from headrace.model.schema import TableId, TableSchema
+from headrace.observe.failpoints import hit
+from sinks.base import Sink
+from sinks.registry import build
+from spark_jobs.collapse import Collapser
+from spark_jobs.decode import decoders, records
+from spark_jobs.latency import Histogram
+
+__all__ = ["REPORT", "Report", "apply_records", "partition_applier", "sink_of", "store_may_recover"]
+
+REPORT = "report binary"
+"""Schema of what one task returns: one row, a :class:`Report` as JSON."""
+
+_FLUSH_AT = 5_000
+_MAX_TRIES = 6
+
+
+@dataclass
+class Report:
+    """What became of one task's records; JSON-ready through :meth:`dump`."""
+
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    latency: Histogram = field(default_factory=Histogram)
+    rejects: list[dict[str, Any]] = field(default_factory=list)
+    error: dict[str, Any] | None = None
+
+    def table(self, table: TableId) -> dict[str, Any]:
+        """Return the counters of one table."""
+        fresh = {"applied": 0, "stale": 0, "rejected": 0, "last_commit_ms": None}
+        return self.tables.setdefault(str(table), fresh)
+
+    def reject(self, record: Change | Poison, code: str, reason: str) -> None:
+        """Note a record for the dead letter queue."""
+        o = record.origin
+        self.rejects.append(
+            {"topic": o.topic, "partition": o.partition, "offset": o.offset, "code": code, "reason": reason}
+        )
+
+    def dump(self) -> bytes:
+        """Return the report as JSON."""
+        return orjson.dumps(
+            {
+                "tables": self.tables,
+                "latency": {str(k): v for k, v in self.latency.counts.items()},
+                "rejects": self.rejects,
+                "error": self.error,
+            }
+        )
+
+    @classmethod
+    def merged(cls, reports: Iterable[Report]) -> Report:
+        """Return the sum of several tasks' reports; the first error wins."""
+        total = cls()
+        for report in reports:
+            for name, counters in report.tables.items():
+                known = total.tables.setdefault(name, {**counters, "applied": 0, "stale": 0, "rejected": 0})
+                for counter in ("applied", "stale", "rejected"):
+                    known[counter] += counters[counter]
+                known["last_commit_ms"] = (
+                    max(known["last_commit_ms"] or 0, counters["last_commit_ms"] or 0) or None
+                )
+            total.latency.merge(report.latency.counts)
+            total.rejects.extend(report.rejects)
+            total.error = total.error or report.error
+        return total
+
+    @classmethod
+    def load(cls, data: bytes) -> Report:
+        """Invert :meth:`dump`."""
+        raw = orjson.loads(data)
+        latency = Histogram({int(k): v for k, v in raw["latency"].items()})
+        return cls(raw["tables"], latency, raw["rejects"], raw["error"])
+
+
+@cache
+def sink_of(pipeline: str) -> tuple[Sink, dict[TableId, TableSchema]]:
+    """Return the pipeline's sink and schemas; built once per process."""
+    spec = PipelineSpec.model_validate_json(pipeline)
+    schemas = {schema.table: schema for schema in (table.schema_ for table in spec.tables)}
+    return build(spec.kind, spec.sink, spec.settings), schemas
+
+
+def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterator[tuple[Change, Outcome]]:
+    """Apply, asking again for what the store deferred, with backoff and jitter.
+
+    Raises:
+        SinkUnavailable: When the store still defers after the last try.
+    """
+    for attempt in range(_MAX_TRIES):
+        hit("apply.before_write")
+        outcomes = sink.apply(schema, changes)
+        hit("apply.after_write")
+        waiting: list[Change] = []
+        wait = 0.0
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if isinstance(outcome, Deferred):
+                waiting.append(change)
+                wait = max(wait, outcome.retry_after)
+            else:
+                yield change, outcome
+        if not waiting:
+            return
+        changes = waiting
+        time.sleep(max(wait, 0.05 * 2**attempt) * random.uniform(0.8, 1.2))  # noqa: S311
+    raise SinkUnavailable(
+        f"The store deferred {len(changes)} changes of {schema.table} {_MAX_TRIES} times.",
+        code="SINK_DEFERS",
+        hint="It is overloaded or out of space; the batch is tried again.",
+    )
+
+
+def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report) -> None:
+    latest, taken = collapser.drain()
+    if not latest:
+        return
+    counters = report.table(schema.table)
+    bad: dict[Any, Rejected] = {}
+    stale = 0
+    for change, outcome in _patiently(sink, schema, latest):
+        if isinstance(outcome, Rejected):
+            bad[change.key] = outcome
+        elif isinstance(outcome, Stale):
+            stale += 1
+    now = time.time() * 1000
+    newest = counters["last_commit_ms"] or 0
+    rejected = 0
+    for change in taken:
+        origin = change.origin
+        if bad and (why := bad.get(change.key)) is not None:
+            report.reject(change, why.code, why.reason)
+            rejected += 1
+        elif origin.committed_ms is not None:
+            newest = max(newest, origin.committed_ms)
+            if not origin.snapshot:
+                report.latency.add(now - origin.committed_ms)
+    counters["applied"] += len(taken) - rejected - stale
+    counters["stale"] += stale
+    counters["rejected"] += rejected
+    counters["last_commit_ms"] = newest or None
+
+
+def apply_records(stream: Iterable[Record], sink: Sink, schemas: dict[TableId, TableSchema]) -> Report:
+    """Apply records in order; every one ends applied, stale, in ``rejects``, or ``error`` is set.
+
+    Records of different tables may be mixed; each table's order is kept, a truncate is a barrier
+    of its table. With ``error`` set nothing may be settled: the batch has to run again.
+    """
+    report = Report()
+    pending: dict[TableId, Collapser] = {}
+    try:
+        for record in stream:
+            match record:
+                case Change():
+                    collapser = pending.get(record.table)
+                    if collapser is None:
+                        collapser = pending[record.table] = Collapser()
+                    collapser.add(record)
+                    if len(collapser) >= _FLUSH_AT:
+                        _flush(sink, schemas[record.table], collapser, report)
+                case Truncate():
+                    if record.table in pending:
+                        _flush(sink, schemas[record.table], pending[record.table], report)
+                    sink.truncate(schemas[record.table], record.position)
+                    report.table(record.table)["applied"] += 1
+                case Poison():
+                    report.reject(record, record.code, record.reason)
+                case Ignored():
+                    pass
+        for table, collapser in pending.items():
+            _flush(sink, schemas[table], collapser, report)
+    except HeadraceError as error:
+        report.error = {**error.as_dict(), "retry": error.retry.value}
+    return report
+
+
+def store_may_recover(error: dict[str, Any]) -> bool:
+    """Return whether a report's error is worth waiting for."""
+    return bool(error["retry"] == Retry.LATER.value)
+
+
+def partition_applier(
+    pipeline: str,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function Spark runs on each partition (one Kafka partition, in offset order)."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sink, schemas = sink_of(pipeline)
+        report = apply_records(records(batches, decoders(pipeline)), sink, schemas)
+        yield pa.RecordBatch.from_pydict({"report": pa.array([report.dump()], pa.binary())})
+
+    return run

@@ -1,0 +1,63 @@
+"""One micro-batch: decode → collapse → apply → settle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from headrace.config.pipeline import PipelineSpec
+from headrace.model.errors import HeadraceError
+from headrace.observe.failpoints import hit
+from spark_jobs.apply import REPORT, Report, partition_applier, sink_of, store_may_recover
+from spark_jobs.decode import envelopes
+from spark_jobs.driver_apply import apply_in_driver
+from spark_jobs.offsets import planned
+from spark_jobs.progress import Progress
+from spark_jobs.settle import settle
+
+__all__ = ["batch_runner"]
+
+
+def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame, int], None]:
+    """Return the function Spark calls for every micro-batch of the sink's query.
+
+    It returns only when every record of the batch is applied, stale or in the dead letter queue.
+    A store that asks for patience is asked again, with backoff, for as long as it takes; the state
+    says so. A store that refuses for another reason ends the query with its error.
+    """
+    pipeline = spec.model_dump_json()
+    sink, _ = sink_of(pipeline)
+
+    def apply(decoded: DataFrame) -> list[Report]:
+        if sink.placement == "driver":
+            return apply_in_driver(decoded, pipeline)
+        rows = decoded.mapInArrow(partition_applier(pipeline), REPORT).collect()
+        return [Report.load(bytes(row.report)) for row in rows]
+
+    def run(kafka: DataFrame, batch_id: int) -> None:
+        started = time.monotonic()
+        hit("batch.planned")
+        report = _until_applied(lambda: apply(envelopes(kafka)), progress)
+        settled = planned(spec.checkpoint, batch_id)
+        settle(spec, sink, batch_id, kafka, report, settled)
+        progress.batch(batch_id, time.monotonic() - started, report, settled)
+        progress.state("running")
+
+    return run
+
+
+def _until_applied(attempt: Callable[[], list[Report]], progress: Progress) -> Report:
+    pause = 0.25
+    while True:
+        report = Report.merged(attempt())
+        if report.error is None:
+            return report
+        error = HeadraceError(report.error["message"], code=report.error["code"], hint=report.error["hint"])
+        if not store_may_recover(report.error):
+            progress.state("failed", error)
+            raise error
+        progress.state("degraded", error)
+        time.sleep(pause)
+        pause = min(pause * 2, 5.0)

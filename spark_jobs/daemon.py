@@ -1,0 +1,11 @@
+"""The process Spark forks its Python workers from: what every worker needs is imported once, before the fork."""
+
+from __future__ import annotations
+
+import pyarrow as pa  # noqa: F401
+from pyspark.daemon import manager
+
+import spark_jobs.apply  # noqa: F401
+
+if __name__ == "__main__":
+    manager()

@@ -1,0 +1,65 @@
+"""Kafka records → envelope columns in the JVM, → typed changes in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from connectors.debezium import ENVELOPE, Decoder, streamed
+from headrace.config.pipeline import PipelineSpec
+from headrace.model.change import Ignored, Origin, Poison, Record
+
+__all__ = ["decoders", "envelopes", "records"]
+
+
+def envelopes(kafka: DataFrame) -> DataFrame:
+    """Split Kafka records into the columns :func:`records` reads; one parse, no shuffle."""
+    envelope = f.from_json(f.col("value").cast("string"), ENVELOPE)
+    return kafka.select(
+        "topic", "partition", "offset", envelope.alias("e"), f.col("value").isNull().alias("empty")
+    ).select(
+        "topic",
+        "partition",
+        "offset",
+        f.col("e.op").alias("op"),
+        f.col("e.before").alias("before"),
+        f.col("e.after").alias("after"),
+        f.col("e.source.lsn").alias("lsn"),
+        f.col("e.source.txId").alias("tx"),
+        f.col("e.source.ts_ms").alias("committed_ms"),
+        f.col("e.source.snapshot").alias("snapshot"),
+        "empty",
+    )
+
+
+@cache
+def _decoders(pipeline: str) -> dict[str, Decoder]:
+    spec = PipelineSpec.model_validate_json(pipeline)
+    return {t.topic: Decoder(t.schema_, t.epoch, spec.placeholder) for t in spec.tables}
+
+
+def decoders(pipeline: str) -> dict[str, Decoder]:
+    """Return the decoders of a pipeline (its spec as JSON) by topic; built once per process."""
+    return _decoders(pipeline)
+
+
+def records(batches: Iterable[pa.RecordBatch], by_topic: dict[str, Decoder]) -> Iterator[Record]:
+    """Yield what each envelope says, in the order of the batches; bad ones as :class:`Poison`."""
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        for topic, partition, offset, op, before, after, lsn, tx, committed, snapshot, empty in zip(
+            *columns, strict=True
+        ):
+            origin = Origin(topic, partition, offset, lsn, tx, committed, not streamed(snapshot))
+            if empty:
+                yield Ignored(origin, "tombstone")
+                continue
+            decoder = by_topic.get(topic)
+            if decoder is None:
+                yield Poison(origin, "TOPIC_UNKNOWN", f"no table is mapped to topic {topic}")
+                continue
+            yield decoder.decode(origin, op, before, after)

@@ -1,0 +1,30 @@
+"""Apply in the driver, one thread per table, for sinks that commit a table at a time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from spark_jobs.apply import Report, apply_records, sink_of
+from spark_jobs.decode import decoders, records
+
+__all__ = ["apply_in_driver"]
+
+_THREADS = 4
+
+
+def apply_in_driver(envelopes: DataFrame, pipeline: str) -> list[Report]:
+    """Collect the batch once, in Arrow, and apply each table's part; one report per table."""
+    table = envelopes.toArrow()
+    sink, schemas = sink_of(pipeline)
+
+    def one(topic: str) -> Report:
+        part: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by("offset")
+        return apply_records(records(part.to_batches(), decoders(pipeline)), sink, schemas)
+
+    topics = table["topic"].unique().to_pylist()
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="table") as pool:
+        return list(pool.map(one, topics))

@@ -1,0 +1,64 @@
+"""Why a query ended: Spark's exception → a sentence, a code and a hint."""
+
+from __future__ import annotations
+
+from headrace.model.errors import HeadraceError
+
+__all__ = ["explain"]
+
+_KNOWN = (
+    (
+        ("failOnDataLoss", "OffsetOutOfRange", "KAFKA_DATA_LOSS", "may have been missed"),
+        "KAFKA_DATA_LOST",
+        "Kafka no longer holds records that this sink has not read.",
+        "Run `headrace resnapshot` for the source: a gap in history can only be closed by reading the tables again.",
+    ),
+    (
+        ("UnknownTopicOrPartition",),
+        "TOPIC_MISSING",
+        "A topic of this pipeline does not exist.",
+        "Is the connector registered? `headrace source show` tells.",
+    ),
+    (
+        (
+            "TimeoutException",
+            "DisconnectException",
+            "bootstrap.servers",
+            "Failed to create new KafkaAdminClient",
+        ),
+        "KAFKA_UNREACHABLE",
+        "Kafka does not answer.",
+        "`headrace status` shows the broker; the query starts again by itself.",
+    ),
+    (
+        ("Python worker exited unexpectedly",),
+        "WORKER_DIED",
+        "A Python worker process died in the middle of a batch.",
+        "The batch runs again; if this repeats, look at the engine's log for memory.",
+    ),
+    (
+        ("No space left on device",),
+        "DISK_FULL",
+        "The disk is full.",
+        "Free some space; the query starts again by itself and has lost nothing.",
+    ),
+)
+
+
+def explain(error: BaseException | None) -> dict[str, str]:
+    """Return ``{"code", "message", "hint"}`` for whatever ended a query."""
+    if error is None:
+        return {
+            "code": "QUERY_ENDED",
+            "message": "The query ended without an error.",
+            "hint": "It is started again.",
+        }
+    if isinstance(error, HeadraceError):
+        return error.as_dict()
+    text = str(error)
+    for traces, code, message, hint in _KNOWN:
+        if any(trace in text for trace in traces):
+            return {"code": code, "message": message, "hint": hint}
+    lines = [line for line in text.splitlines() if line.strip()]
+    message = lines[0][:300] if lines else type(error).__name__
+    return {"code": "QUERY_FAILED", "message": message, "hint": "The engine's log has the whole story."}

@@ -1,0 +1,67 @@
+"""The engine: one driver that keeps a streaming query running for every pipeline file it finds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from headrace.config.pipeline import EngineSpec
+from spark_jobs.progress import replace_json
+from spark_jobs.session import start, warm_up
+from spark_jobs.watch import Watch
+
+__all__ = ["main"]
+
+_TICK = 0.1
+
+
+class _Stop(Exception):
+    """Raised in the main thread by SIGTERM and SIGINT."""
+
+
+def _on_signal(signum: int, frame: FrameType | None) -> None:
+    raise _Stop
+
+
+def main(spec_path: str) -> int:
+    """Run until told to stop or until the process that started it is gone; return the exit code."""
+    signal.signal(signal.SIGTERM, _on_signal)
+    signal.signal(signal.SIGINT, _on_signal)
+    parent = os.getppid()
+    spec = EngineSpec.model_validate_json(Path(spec_path).read_bytes())
+
+    def say(state: str) -> None:
+        now = int(time.time() * 1000)
+        replace_json(spec.progress / "engine.json", {"state": state, "pid": os.getpid(), "updated_ms": now})
+
+    watch: Watch | None = None
+    try:
+        say("starting")
+        session = start(spec)
+        watch = Watch(session, spec)
+        watch.tick()
+        warm_up(session)
+        beat = 0.0
+        while os.getppid() == parent:
+            if time.monotonic() - beat > 1:
+                beat = time.monotonic()
+                say("ready")
+                watch.sign_of_life()
+            watch.tick()
+            time.sleep(_TICK)
+    except _Stop:
+        pass
+    finally:
+        if watch is not None:
+            watch.stop()
+        say("stopped")
+    # Spark's own shutdown waits for threads that no longer matter: everything durable is durable.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,122 @@
+"""What a query tells the outside: one small file per sink, replaced atomically."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from headrace.config.pipeline import PipelineSpec
+from headrace.model.errors import HeadraceError
+from spark_jobs.apply import Report
+from spark_jobs.latency import Histogram
+
+__all__ = ["Progress", "replace_json"]
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """Replace ``path`` with ``value`` as JSON, so that a reader sees the old or the new, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(json.dumps(value))
+    temporary.replace(path)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class Progress:
+    """Counters and state of one sink's query since it was created; thread-safe."""
+
+    def __init__(self, path: Path, spec: PipelineSpec) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._latency = Histogram()
+        self._value: dict[str, Any] = {
+            "sink": spec.sink,
+            "state": "starting",
+            "error": None,
+            "updated_ms": _now_ms(),
+            "started_ms": _now_ms(),
+            "first_row_ms": None,
+            "batch_id": None,
+            "batch_ms": None,
+            "offsets": {},
+            "tables": {
+                str(table.schema_.table): {
+                    "applied": 0,
+                    "stale": 0,
+                    "rejected": 0,
+                    "last_commit_ms": None,
+                    "last_applied_ms": None,
+                }
+                for table in spec.tables
+            },
+            "latency_ms": {"p50": None, "p99": None, "count": 0, "window": "since start"},
+        }
+        self._resume()
+
+    def _resume(self) -> None:
+        """Carry the counters of an earlier process on, so that a restart does not hide history."""
+        try:
+            known = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return
+        self._value["first_row_ms"] = known.get("first_row_ms")
+        self._value["offsets"] = known.get("offsets", {})
+        for table, counters in known.get("tables", {}).items():
+            if table in self._value["tables"]:
+                self._value["tables"][table].update(counters)
+
+    def state(self, state: str, error: dict[str, Any] | HeadraceError | None = None) -> None:
+        """Set the query's state and, with it, what is wrong."""
+        with self._lock:
+            self._value["state"] = state
+            self._value["error"] = error.as_dict() if isinstance(error, HeadraceError) else error
+        self.write()
+
+    @property
+    def current(self) -> str:
+        """Return the state last set."""
+        return str(self._value["state"])
+
+    def offsets(self, settled: dict[tuple[str, int], int]) -> None:
+        """Note settled offsets (inclusive); the file says the next one to read."""
+        with self._lock:
+            for (topic, partition), offset in settled.items():
+                self._value["offsets"].setdefault(topic, {})[str(partition)] = offset + 1
+
+    def batch(
+        self, batch_id: int, seconds: float, report: Report, settled: dict[tuple[str, int], int]
+    ) -> None:
+        """Add a settled batch."""
+        now = _now_ms()
+        with self._lock:
+            value = self._value
+            value["batch_id"], value["batch_ms"] = batch_id, round(seconds * 1000)
+            for table, counters in report.tables.items():
+                known = value["tables"][table]
+                for name in ("applied", "stale", "rejected"):
+                    known[name] += counters[name]
+                known["last_applied_ms"] = now
+                if counters["last_commit_ms"] is not None:
+                    known["last_commit_ms"] = max(known["last_commit_ms"] or 0, counters["last_commit_ms"])
+                if counters["applied"] and value["first_row_ms"] is None:
+                    value["first_row_ms"] = now
+            if report.latency.counts:
+                self._latency.merge(report.latency.counts)
+                value["latency_ms"].update(
+                    p50=self._latency.percentile(0.5),
+                    p99=self._latency.percentile(0.99),
+                    count=self._latency.total,
+                )
+        self.offsets(settled)
+
+    def write(self) -> None:
+        """Write the file; called after each batch and as a sign of life."""
+        with self._lock:
+            self._value["updated_ms"] = _now_ms()
+            replace_json(self._path, self._value)

@@ -1,0 +1,28 @@
+"""The end of a batch, in the one order that loses nothing: dead letters, then progress beside the data."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from headrace.config.pipeline import PipelineSpec
+from headrace.observe.failpoints import hit
+from sinks.base import Sink
+from spark_jobs.apply import Report
+from spark_jobs.deadletter import quarantine
+
+__all__ = ["Settled", "settle"]
+
+Settled = dict[tuple[str, int], int]
+
+
+def settle(
+    spec: PipelineSpec, sink: Sink, batch_id: int, kafka: DataFrame, report: Report, settled: Settled
+) -> None:
+    """Make the batch's end durable; only after this returns may the checkpoint move."""
+    hit("settle.before_dead_letters")
+    if report.rejects:
+        quarantine(spec.dead_letters, spec.sink, batch_id, kafka, report.rejects)
+    hit("settle.after_dead_letters")
+    if settled:
+        sink.settle(settled)
+    hit("settle.after_progress")

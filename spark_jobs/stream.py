@@ -1,0 +1,41 @@
+"""A streaming query: Kafka's topics in, one function per micro-batch out."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.config.pipeline import PipelineSpec
+from spark_jobs.batch import batch_runner
+from spark_jobs.progress import Progress
+
+__all__ = ["start_query"]
+
+
+def _source(session: SparkSession, spec: PipelineSpec) -> DataFrame:
+    return (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", spec.kafka_bootstrap)
+        .option("subscribe", ",".join(sorted(table.topic for table in spec.tables)))
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .option("maxOffsetsPerTrigger", spec.max_offsets_per_trigger)
+        .option("kafka.isolation.level", "read_committed")
+        # Behind the last record stands a commit marker that is never delivered; the reader waits a
+        # whole fetch for it in every batch.
+        .option("kafka.fetch.max.wait.ms", "5")
+        .load()
+    )
+
+
+def start_query(session: SparkSession, spec: PipelineSpec, progress: Progress) -> StreamingQuery:
+    """Start the sink's query where its checkpoint stands, or at the beginning of the topics."""
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.sink)
+    return (
+        _source(session, spec)
+        .writeStream.queryName(spec.sink)
+        .option("checkpointLocation", str(spec.checkpoint))
+        .trigger(processingTime="0 seconds")
+        .foreachBatch(batch_runner(spec, progress))
+        .start()
+    )

@@ -1,0 +1,115 @@
+"""Pipeline files → running queries: starts, restarts and stops them as the files change."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.config.pipeline import EngineSpec, PipelineSpec
+from headrace.model.errors import HeadraceError
+from spark_jobs.explain import explain
+from spark_jobs.progress import Progress
+from spark_jobs.stream import start_query
+
+__all__ = ["Watch"]
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 30.0
+
+
+@dataclass
+class _Running:
+    stamp: tuple[int, int]
+    spec: PipelineSpec
+    progress: Progress
+    query: StreamingQuery | None = None
+    pause: float = _FIRST_PAUSE
+    retry_at: float = 0.0
+
+
+class Watch:
+    """Keeps one query per pipeline file; a query that ends with an error is started again, ever more slowly."""
+
+    def __init__(self, session: SparkSession, engine: EngineSpec) -> None:
+        self._session = session
+        self._engine = engine
+        self._running: dict[Path, _Running] = {}
+
+    def tick(self) -> None:
+        """Compare the files with what runs, and act."""
+        files = {path: (s.st_mtime_ns, s.st_ino) for path in self._files() if (s := _stat(path))}
+        for path in list(self._running):
+            if path not in files:
+                self._end(self._running.pop(path), "removed")
+        for path, stamp in files.items():
+            known = self._running.get(path)
+            if known is None or known.stamp != stamp:
+                if known is not None:
+                    self._end(known, "starting")
+                self._running[path] = self._load(path, stamp)
+        for running in self._running.values():
+            self._keep(running)
+
+    def sign_of_life(self) -> None:
+        """Rewrite every progress file, so that a silent one means a dead engine."""
+        for running in self._running.values():
+            running.progress.write()
+
+    def stop(self) -> None:
+        """Stop all queries; a batch under way is abandoned and runs again next time."""
+        for running in self._running.values():
+            self._end(running, "stopped")
+        self._running.clear()
+
+    def _files(self) -> list[Path]:
+        return [p for p in self._engine.pipelines.glob("*.json") if not p.name.startswith(".")]
+
+    def _load(self, path: Path, stamp: tuple[int, int]) -> _Running:
+        spec = PipelineSpec.model_validate_json(path.read_bytes())
+        progress = Progress(self._engine.progress / f"{spec.sink}.json", spec)
+        progress.state("paused" if spec.paused else "starting")
+        return _Running(stamp, spec, progress)
+
+    def _keep(self, running: _Running) -> None:
+        if running.spec.paused or time.monotonic() < running.retry_at:
+            return
+        query = running.query
+        if query is None:
+            try:
+                running.query = start_query(self._session, running.spec, running.progress)
+            except (HeadraceError, PySparkException, OSError) as error:
+                self._failed(running, error)
+        elif not query.isActive:
+            running.query = None
+            self._failed(running, query.exception())
+        elif running.progress.current == "running":
+            running.pause = _FIRST_PAUSE
+        elif query.status["message"] == "Waiting for data to arrive":
+            # Nothing is left to read, so whatever was wrong is over. A batch says so itself.
+            running.progress.state("running")
+
+    @staticmethod
+    def _failed(running: _Running, error: BaseException | None) -> None:
+        if running.progress.current != "failed":
+            running.progress.state("failed", explain(error))
+        running.retry_at = time.monotonic() + running.pause
+        running.pause = min(running.pause * 2, _LONGEST_PAUSE)
+
+    @staticmethod
+    def _end(running: _Running, state: str) -> None:
+        if running.query is not None and running.query.isActive:
+            running.query.stop()
+        running.progress.state(state)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
