@@ -1,0 +1,172 @@
+"""A batch through collapse and apply into the reference sink: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.change import Change, Op, Origin, Poison, Truncate, collapse
+from headrace.model.key import Key
+from headrace.model.outcome import Deferred, Outcome
+from headrace.model.position import Position
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from sinks.memory import MemorySink
+from spark_jobs.apply import Report, apply_records
+from spark_jobs.collapse import Collapser
+from spark_jobs.latency import Histogram
+
+TABLE = TableId("public", "t")
+SCHEMA = TableSchema(
+    TABLE,
+    (Column("id", LogicalType.INT64), Column("a", LogicalType.TEXT), Column("b", LogicalType.TEXT)),
+    ("id",),
+)
+
+
+def change(
+    offset: int, key: int, op: Op = Op.UPSERT, absent: frozenset[str] = frozenset(), **row: Any
+) -> Change:
+    full: dict[str, Any] = {}
+    if op is Op.UPSERT:
+        full = {
+            n: v
+            for n, v in {"id": key, "a": f"a{offset}", "b": f"b{offset}", **row}.items()
+            if n not in absent
+        }
+    return Change(
+        TABLE,
+        Key.of([str(key)]),
+        op,
+        full,
+        absent,
+        Position(1, offset),
+        Origin("t", 0, offset, committed_ms=1),
+    )
+
+
+def sink() -> MemorySink:
+    made = MemorySink("m", MemorySink.Config(store=uuid.uuid4().hex))
+    made.prepare(SCHEMA)
+    return made
+
+
+def state(of: MemorySink) -> dict[str, dict[str, Any]]:
+    return {stored.key: dict(stored.row) for stored in of.scan(SCHEMA)}
+
+
+histories = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([Op.UPSERT, Op.UPSERT, Op.DELETE]), st.booleans()),
+    max_size=40,
+)
+
+
+def build(history: list[tuple[int, Op, bool]]) -> list[Change]:
+    """Turn drawn steps into a history a database could have: a partial image only of a live row."""
+    live: set[int] = set()
+    out = []
+    for offset, (key, op, partial) in enumerate(history):
+        absent = frozenset({"b"}) if partial and op is Op.UPSERT and key in live else frozenset()
+        out.append(change(offset, key, op, absent))
+        live = live | {key} if op is Op.UPSERT else live - {key}
+    return out
+
+
+@given(histories, st.integers(1, 7), st.randoms(use_true_random=False))
+def test_batches_of_any_size_end_as_one_by_one(
+    history: list[tuple[int, Op, bool]], size: int, rng: random.Random
+) -> None:
+    changes = build(history)
+    one_by_one, batched = sink(), sink()
+    for item in changes:
+        apply_records([item], one_by_one, {TABLE: SCHEMA})
+    for start in range(0, len(changes), size):
+        report = apply_records(changes[start : start + size], batched, {TABLE: SCHEMA})
+        assert report.error is None
+        assert not report.rejects
+        if rng.random() < 0.3:
+            apply_records(changes[start : start + size], batched, {TABLE: SCHEMA})
+    assert state(batched) == state(one_by_one)
+
+
+@given(histories, st.randoms(use_true_random=False))
+def test_collapse_does_not_depend_on_arrival(history: list[tuple[int, Op, bool]], rng: random.Random) -> None:
+    changes = [c for c in build(history) if not c.partial]
+    in_order, shuffled = Collapser(), Collapser()
+    for item in changes:
+        in_order.add(item)
+    for item in rng.sample(changes, len(changes)):
+        shuffled.add(item)
+    assert {c.key: c for c in in_order.drain()[0]} == {c.key: c for c in shuffled.drain()[0]}
+
+
+def test_collapse_carries_the_value_a_newer_partial_image_lacks() -> None:
+    merged = collapse(change(1, 1), change(2, 1, absent=frozenset({"b"})))
+    assert merged.row == {"id": 1, "a": "a2", "b": "b1"}
+    assert not merged.partial
+    assert merged.position.offset == 2
+
+
+def test_a_truncate_is_a_barrier_of_its_table() -> None:
+    target = sink()
+    origin = Origin("t", 0, 2)
+    report = apply_records(
+        [change(0, 1), change(1, 2), Truncate(TABLE, Position(1, 2), origin), change(3, 3)],
+        target,
+        {TABLE: SCHEMA},
+    )
+    assert set(state(target)) == {"3"}
+    assert report.tables["public.t"]["applied"] == 4
+
+
+def test_a_poison_record_is_set_aside_and_the_others_are_applied() -> None:
+    target = sink()
+    bad = Poison(Origin("t", 0, 1), "RECORD_MALFORMED", "why")
+    report = apply_records([change(0, 1), bad, change(2, 2)], target, {TABLE: SCHEMA})
+    assert set(state(target)) == {"1", "2"}
+    assert [(r["offset"], r["code"]) for r in report.rejects] == [(1, "RECORD_MALFORMED")]
+
+
+class Patience(MemorySink):
+    """A store that defers every second change on its first call: the fake is the thing's caller here."""
+
+    calls = 0
+
+    def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
+        self.calls += 1
+        if self.calls > 1:
+            return super().apply(schema, changes)
+        now = super().apply(schema, changes[::2])
+        later = iter(now)
+        return [next(later) if i % 2 == 0 else Deferred(0.01) for i in range(len(changes))]
+
+
+def test_what_the_store_defers_is_asked_again_and_nothing_is_skipped() -> None:
+    target = Patience("m", MemorySink.Config(store="patience"))
+    target.prepare(SCHEMA)
+    report = apply_records([change(n, n) for n in range(7)], target, {TABLE: SCHEMA})
+    assert report.error is None
+    assert len(state(target)) == 7
+    assert target.calls == 2
+
+
+def test_reports_add_up_and_survive_the_wire() -> None:
+    target = sink()
+    one = apply_records([change(0, 1)], target, {TABLE: SCHEMA})
+    two = apply_records([change(1, 1), change(2, 2)], target, {TABLE: SCHEMA})
+    total = Report.merged([Report.load(one.dump()), Report.load(two.dump())])
+    assert total.tables["public.t"]["applied"] == 3
+    assert total.latency.total == 3
+
+
+def test_a_percentile_is_at_most_five_percent_off() -> None:
+    histogram = Histogram()
+    for value in range(1, 1001):
+        histogram.add(value)
+    assert histogram.percentile(0.5) is not None
+    assert abs((histogram.percentile(0.5) or 0) - 500) / 500 < 0.06
+    assert abs((histogram.percentile(0.99) or 0) - 990) / 990 < 0.06

@@ -1,0 +1,127 @@
+"""Debezium's envelope → changes: what is kept, what is poison, what never raises."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.debezium import Decoder
+from headrace.model.change import Change, Op, Origin, Poison, Truncate
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+
+PLACEHOLDER = "__headrace_unavailable_0123456789abcdef"
+SCHEMA = TableSchema(
+    TableId("public", "orders"),
+    (
+        Column("id", LogicalType.INT64, nullable=False),
+        Column("line", LogicalType.TEXT, nullable=False),
+        Column("total", LogicalType.NUMERIC),
+        Column("body", LogicalType.TEXT),
+        Column("blob", LogicalType.BYTES),
+        Column("tags", LogicalType.TEXT, dimensions=1),
+        Column("counts", LogicalType.INT32, dimensions=1),
+        Column("score", LogicalType.FLOAT64),
+    ),
+    ("id", "line"),
+)
+ORIGIN = Origin("shop.public.orders", 0, 41, lsn=7, tx=3, committed_ms=1_000)
+
+
+@pytest.fixture
+def decoder() -> Decoder:
+    return Decoder(SCHEMA, 2, PLACEHOLDER)
+
+
+def row(**values: Any) -> str:
+    return json.dumps({"id": 1, "line": "a", **values}, separators=(",", ":"))
+
+
+def test_an_upsert_carries_the_whole_row_with_logical_values(decoder: Decoder) -> None:
+    blob = base64.b64encode(b"\x00\xff").decode()
+    image = row(total="1.10", body="b", blob=blob, tags=["x", None], counts=[1], score="NaN")
+    change = decoder.decode(ORIGIN, "c", None, image)
+    assert isinstance(change, Change)
+    assert change.op is Op.UPSERT
+    assert change.key.parts == ("1", "a")
+    assert change.row["total"] == "1.10"
+    assert change.row["blob"] == b"\x00\xff"
+    assert change.row["tags"] == ["x", None]
+    assert change.row["score"] != change.row["score"]
+    assert (change.position.epoch, change.position.offset) == (2, 41)
+    assert not change.partial
+
+
+@pytest.mark.parametrize(
+    ("column", "mark"),
+    [
+        ("body", PLACEHOLDER),
+        ("blob", base64.b64encode(PLACEHOLDER.encode()).decode()),
+        ("tags", [PLACEHOLDER]),
+        ("counts", list(PLACEHOLDER.encode())),
+    ],
+)
+def test_an_unchanged_large_value_is_absent_and_not_a_value(decoder: Decoder, column: str, mark: Any) -> None:
+    change = decoder.decode(ORIGIN, "u", None, row(**{column: mark}))
+    assert isinstance(change, Change)
+    assert change.absent == {column}
+    assert column not in change.row
+
+
+def test_a_users_text_that_merely_contains_the_placeholder_is_kept(decoder: Decoder) -> None:
+    change = decoder.decode(ORIGIN, "u", None, row(body=f"see {PLACEHOLDER}"))
+    assert isinstance(change, Change)
+    assert change.row["body"] == f"see {PLACEHOLDER}"
+    assert not change.partial
+
+
+def test_a_delete_is_known_by_its_key_alone(decoder: Decoder) -> None:
+    change = decoder.decode(ORIGIN, "d", row(total=None), None)
+    assert isinstance(change, Change)
+    assert change.op is Op.DELETE
+    assert change.key.parts == ("1", "a")
+
+
+def test_a_truncate_has_a_place_in_the_order(decoder: Decoder) -> None:
+    record = decoder.decode(ORIGIN, "t", None, None)
+    assert isinstance(record, Truncate)
+    assert record.position.offset == 41
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after"),
+    [
+        (None, None, None),
+        ("x", None, row()),
+        ("c", None, None),
+        ("d", None, None),
+        ("c", None, "{"),
+        ("c", None, "[]"),
+        ("c", None, '{"id": 1}'),
+        ("d", '{"line": "a"}', None),
+        ("c", None, row(blob="not base64!")),
+        ("c", None, row(score="tall")),
+    ],
+)
+def test_what_is_no_change_is_poison_with_a_reason(
+    decoder: Decoder, op: str | None, before: str | None, after: str | None
+) -> None:
+    record = decoder.decode(ORIGIN, op, before, after)
+    assert isinstance(record, Poison)
+    assert record.code
+    assert record.reason
+
+
+@given(
+    op=st.sampled_from(["c", "u", "r", "d", "t", "m", None, "?"]),
+    before=st.none() | st.text() | st.recursive(st.none() | st.integers(), st.lists).map(json.dumps),
+    after=st.none()
+    | st.text()
+    | st.dictionaries(st.sampled_from(["id", "line", "blob", "tags"]), st.text()).map(json.dumps),
+)
+def test_nothing_makes_decode_raise(op: str | None, before: str | None, after: str | None) -> None:
+    Decoder(SCHEMA, 2, PLACEHOLDER).decode(ORIGIN, op, before, after)
