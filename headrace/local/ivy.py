@@ -1,0 +1,122 @@
+"""Downloads through the Ivy that comes inside PySpark's own jars: one more tool the user need not install."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from headrace.local.java import java_home
+from headrace.local.lockfile import Coordinate
+from headrace.local.mirrors import Mirror, proxy_properties, settings_xml
+from headrace.local.truststore import PASSWORD, java_truststore
+from headrace.model.errors import EnvironmentError_
+
+__all__ = ["Ivy", "spark_jars_dir"]
+
+
+def spark_jars_dir() -> Path:
+    """Return the directory of the jars inside the installed PySpark.
+
+    Raises:
+        EnvironmentError_: ``PYSPARK_MISSING``.
+    """
+    # Found, not imported: importing it costs half a second and belongs to the rooms that run Spark.
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EnvironmentError_(
+            "PySpark is not installed in this Python.",
+            code="PYSPARK_MISSING",
+            hint="Install headrace with its dependencies, e.g. `make up` in a clone.",
+        )
+    return Path(spec.origin).parent / "jars"
+
+
+def _ivy_xml(coordinates: Iterable[Coordinate], *, transitive: bool) -> str:
+    """Return an Ivy module that depends on exactly these files."""
+    modules: dict[tuple[str, str, str], list[Coordinate]] = {}
+    for item in coordinates:
+        modules.setdefault((item.organisation, item.name, item.version), []).append(item)
+    lines = [
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
+        '  <info organisation="headrace" module="stack" revision="1"/>',
+        '  <configurations><conf name="default"/></configurations>',
+        "  <dependencies>",
+    ]
+    for (organisation, name, version), items in modules.items():
+        to = "default" if transitive else "*"
+        lines.append(
+            f"    <dependency org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(version)}"
+            f' conf="default-&gt;{to}" transitive="{str(transitive).lower()}">'
+        )
+        for item in [] if transitive else items:
+            classifier = f" m:classifier={quoteattr(item.classifier)}" if item.classifier else ""
+            lines.append(
+                f"      <artifact name={quoteattr(name)} type={quoteattr(item.extension)}"
+                f" ext={quoteattr(item.extension)}{classifier}/>"
+            )
+        lines.append("    </dependency>")
+    lines += ["  </dependencies>", "</ivy-module>"]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Ivy:
+    """One configured Ivy; ``work`` holds its settings, cache and results and may be deleted afterwards."""
+
+    work: Path
+    mirror: Mirror | None
+    poms: bool = False
+
+    def retrieve(
+        self,
+        coordinates: Sequence[Coordinate],
+        *,
+        transitive: bool = False,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Path:
+        """Download into a directory as ``organisation/name-version[-classifier].ext``.
+
+        Returns:
+            That directory; what could not be had is missing in it.
+        """
+        target = self.work / "files"
+        ivy_xml = self.work / "ivy.xml"
+        ivy_xml.write_text(_ivy_xml(coordinates, transitive=transitive), encoding="utf-8")
+        settings = self.mirror.settings if self.mirror else None
+        if settings is None:
+            settings = self.work / "ivysettings.xml"
+            settings.touch(mode=0o600)
+            settings.write_text(settings_xml(self.mirror, poms=self.poms), encoding="utf-8")
+        truststore = java_truststore()
+        command = [
+            str(java_home() / "bin" / "java"),
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xmx128m",
+        ]
+        command += [f"-Duser.home={self.work}", "-Djava.net.useSystemProxies=false", *proxy_properties()]
+        if truststore is not None:
+            command += [
+                f"-Djavax.net.ssl.trustStore={truststore}",
+                "-Djavax.net.ssl.trustStoreType=PKCS12",
+                f"-Djavax.net.ssl.trustStorePassword={PASSWORD}",
+            ]
+        command += ["-cp", f"{spark_jars_dir()}/*", "org.apache.ivy.Main"]
+        command += ["-settings", str(settings), "-cache", str(self.work / "cache"), "-ivy", str(ivy_xml)]
+        command += ["-confs", "default"]
+        pattern = "[organisation]/[artifact]-[revision](-[classifier]).[ext]"
+        command += ["-retrieve", str(target / pattern)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process:
+            assert process.stdout is not None
+            with (self.work / "ivy.log").open("w", encoding="utf-8") as log:
+                for line in process.stdout:
+                    log.write(line)
+                    if on_line is not None:
+                        on_line(line.rstrip())
+        return target
