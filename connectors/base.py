@@ -1,0 +1,146 @@
+"""What a source is: the protocol every kind of database fulfils for the control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from headrace.config.source import SourceSettings
+from headrace.model.finding import Finding
+from headrace.model.schema import TableId, TableSchema
+
+__all__ = ["Capture", "Hold", "Source", "topic_of"]
+
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def topic_of(prefix: str, table: TableId) -> str:
+    """Return the topic of a table: what Kafka does not allow in a name becomes ``_``."""
+    name = f"{prefix}.{table.schema}.{table.name}"
+    return "".join(char if char in _LEGAL else "_" for char in name)
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What is taken from a database, and the names under which.
+
+    Args:
+        source: The source's name; also the prefix of its topics.
+        tables: What to capture. ``extra["excluded"]`` names columns that are not.
+        placeholder: What the connector sends for a value it does not know (unchanged TOAST).
+        password: What the connector's configuration holds in place of the password.
+        settings: How to read.
+    """
+
+    source: str
+    tables: tuple[TableSchema, ...]
+    placeholder: str
+    password: str
+    settings: SourceSettings = field(default_factory=SourceSettings)
+
+    @property
+    def connector(self) -> str:
+        """Return the name of the connector, the slot and the publication."""
+        return f"headrace_{self.source}"
+
+    @property
+    def signals(self) -> TableId:
+        """Return the table through which the connector takes orders."""
+        return TableId("headrace", f"{self.source}_signal")
+
+    @property
+    def heartbeat(self) -> TableId:
+        """Return the table whose one row the connector touches to prove that all is delivered."""
+        return TableId("headrace", f"{self.source}_heartbeat")
+
+    @property
+    def notifications(self) -> str:
+        """Return the topic on which the connector tells how snapshots go."""
+        return f"{self.source}.headrace.notifications"
+
+    def topic(self, table: TableId) -> str:
+        """Return the table's topic."""
+        return topic_of(self.source, table)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What the database keeps for the connector.
+
+    Args:
+        exists: False when the slot is gone: history is lost.
+        active: Whether the connector is connected to it.
+        lost: Why the slot can no longer deliver everything; empty when it can.
+        held_bytes: WAL kept for the slot, the **slot lag**; None when unknown.
+        unconfirmed_bytes: WAL not yet confirmed by the connector; None when unknown.
+        spare_bytes: WAL that may still be written before the slot is lost; None without a limit.
+        system: Identity of the database cluster, when it tells.
+        now_ms: The database's clock, Unix milliseconds.
+    """
+
+    exists: bool
+    active: bool
+    lost: str
+    held_bytes: int | None
+    unconfirmed_bytes: int | None
+    spare_bytes: int | None
+    system: str | None
+    now_ms: int
+
+
+@runtime_checkable
+class Source(Protocol):
+    """One database, as the control plane sees it. Connects lazily; every call stands alone.
+
+    Raises:
+        SourceError: When the database does not answer or refuses (``SOURCE_UNREACHABLE``, …).
+    """
+
+    kind: str
+
+    @property
+    def address(self) -> str:
+        """Return the address without its password."""
+        ...
+
+    @property
+    def password(self) -> str:
+        """Return the password that the client found, also from the environment or a password file."""
+        ...
+
+    def tables(self, schemas: Sequence[str]) -> list[TableId]:
+        """Return the user tables of the schemas that could be captured, by name."""
+        ...
+
+    def preflight(self, tables: Sequence[TableId]) -> list[Finding]:
+        """Return everything that speaks for or against capturing ``tables``; changes nothing."""
+        ...
+
+    def catalogue(self, tables: Sequence[TableId]) -> list[TableSchema]:
+        """Return the tables' columns and keys, in the order asked for."""
+        ...
+
+    def setup(self, capture: Capture) -> None:
+        """Create what the connector needs in the database; idempotent, all or nothing."""
+        ...
+
+    def teardown(self, capture: Capture) -> None:
+        """Remove what :meth:`setup` and the connector made; idempotent."""
+        ...
+
+    def properties(self, capture: Capture) -> dict[str, str]:
+        """Return the connector's exact configuration; without the password."""
+        ...
+
+    def hold(self, capture: Capture) -> Hold:
+        """Return what the database keeps for the connector."""
+        ...
+
+    def request_snapshot(self, capture: Capture, tables: Sequence[TableId], signal: str) -> None:
+        """Ask the connector to read ``tables`` anew beside the stream, under the id ``signal``."""
+        ...
+
+    def estimate_rows(self, tables: Sequence[TableId]) -> Mapping[TableId, int]:
+        """Return about how many rows the tables hold, by the database's statistics."""
+        ...

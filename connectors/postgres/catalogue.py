@@ -1,0 +1,160 @@
+"""The database's own description of its tables, read from ``pg_catalog``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg.rows import DictRow
+
+from connectors.postgres.session import Session, rows
+from connectors.postgres.types import logical_type, numeric_digits
+from headrace.model.errors import SourceError
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+
+__all__ = ["Left", "columns_left_out", "estimate_rows", "list_tables", "oids", "read_tables"]
+
+Left = dict[TableId, list[tuple[str, str, str]]]
+"""Columns that are not captured: ``(name, native type, why)``."""
+
+_TABLES = """
+SELECT n.nspname AS schema, c.relname AS name
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND NOT EXISTS (SELECT 1 FROM pg_depend d
+                  WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+ORDER BY 1, 2
+"""
+
+_OIDS = """
+SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid,
+       greatest(c.reltuples, 0)::bigint AS estimate,
+       (SELECT coalesce(sum(greatest(p.reltuples, 0)), 0)::bigint FROM pg_partition_tree(c.oid) t
+        JOIN pg_class p ON p.oid = t.relid WHERE c.relkind = 'p' AND t.isleaf) AS leaves
+FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
+JOIN pg_namespace n ON n.nspname = wanted.schema
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
+"""
+
+_COLUMNS = """
+WITH RECURSIVE resolved AS (
+    SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
+           format_type(a.atttypid, a.atttypmod) AS native, a.atttypid AS type, a.atttypmod AS typmod
+    FROM pg_attribute a
+    WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+    SELECT r.attrelid, r.attnum, r.attname, r.attnotnull, r.attgenerated, greatest(r.dimensions, t.typndims),
+           r.native, t.typbasetype, CASE WHEN t.typtypmod = -1 THEN r.typmod ELSE t.typtypmod END
+    FROM resolved r JOIN pg_type t ON t.oid = r.type
+    WHERE t.typtype = 'd'
+)
+SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
+       r.attgenerated <> '' AS generated, r.native, r.typmod, r.dimensions,
+       t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind
+FROM resolved r
+JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
+LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
+ORDER BY r.attrelid, r.attnum
+"""
+
+_KEYS = """
+SELECT i.indrelid::bigint AS oid, a.attname AS name
+FROM pg_index i
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = ANY(%s::oid[]) AND i.indisprimary AND k.place <= i.indnkeyatts
+ORDER BY i.indrelid, k.place
+"""
+
+
+def list_tables(connection: Session, schemas: Sequence[str]) -> list[TableId]:
+    """Return permanent tables and partition roots of the schemas; no extension's tables."""
+    return [TableId(row["schema"], row["name"]) for row in rows(connection, _TABLES, list(schemas))]
+
+
+def oids(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
+    """Return the object ids of those ``tables`` that exist, whatever kind of relation they are."""
+    return {table: row["oid"] for table, row in _located(connection, tables).items()}
+
+
+def estimate_rows(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
+    """Return the planner's row estimates; 0 for a table that was never analysed."""
+    located = _located(connection, tables)
+    return {table: max(row["estimate"], row["leaves"]) for table, row in located.items()}
+
+
+def read_tables(connection: Session, tables: Sequence[TableId]) -> list[TableSchema]:
+    """Return the tables' schemas in the order asked for; ``extra["excluded"]`` names what is left out.
+
+    Raises:
+        SourceError: When a table does not exist or has no usable key.
+    """
+    described, keys = _describe(connection, tables)
+    found: list[TableSchema] = []
+    for table in tables:
+        if table not in described:
+            raise SourceError(f"There is no table {table}.", code="SOURCE_TABLE_MISSING")
+        columns = [_column(row) for row in described[table]]
+        left = tuple(
+            row["name"] for row, column in zip(described[table], columns, strict=True) if column is None
+        )
+        try:
+            schema = TableSchema(
+                table, tuple(c for c in columns if c), tuple(keys[table]), extra={"excluded": left}
+            )
+        except ValueError as error:
+            raise SourceError(f"{error}.", code="SOURCE_NO_PRIMARY_KEY") from error
+        found.append(schema)
+    return found
+
+
+def columns_left_out(connection: Session, tables: Sequence[TableId]) -> Left:
+    """Return per table the columns that cannot be captured, and why."""
+    described, _ = _describe(connection, tables)
+    left: Left = {}
+    for table, columns in described.items():
+        for row in columns:
+            if _column(row) is None:
+                why = "generated" if row["generated"] else "type"
+                left.setdefault(table, []).append((row["name"], row["native"], why))
+    return left
+
+
+def _located(connection: Session, tables: Sequence[TableId]) -> dict[TableId, DictRow]:
+    found = rows(connection, _OIDS, [t.schema for t in tables], [t.name for t in tables])
+    return {TableId(row["schema"], row["name"]): row for row in found}
+
+
+def _describe(
+    connection: Session, tables: Sequence[TableId]
+) -> tuple[dict[TableId, list[DictRow]], defaultdict[TableId, list[str]]]:
+    located = oids(connection, tables)
+    names = {oid: table for table, oid in located.items()}
+    described: dict[TableId, list[DictRow]] = {}
+    keys: defaultdict[TableId, list[str]] = defaultdict(list)
+    for row in rows(connection, _COLUMNS, list(names)):
+        described.setdefault(names[row["oid"]], []).append(row)
+    for row in rows(connection, _KEYS, list(names)):
+        keys[names[row["oid"]]].append(row["name"])
+    return described, keys
+
+
+def _column(row: dict[str, Any]) -> Column | None:
+    if row["generated"]:
+        return None
+    array = row["element"] is not None
+    name, kind = (row["element"], row["element_kind"]) if array else (row["type"], row["kind"])
+    meaning = logical_type(name, kind, element=array)
+    if meaning is None:
+        return None
+    precision, scale = numeric_digits(row["typmod"]) if meaning is LogicalType.NUMERIC else (None, None)
+    return Column(
+        name=row["name"],
+        type=meaning,
+        dimensions=max(row["dimensions"], 1) if array else 0,
+        nullable=not row["required"],
+        native=row["native"],
+        precision=precision,
+        scale=scale,
+    )

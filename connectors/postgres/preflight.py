@@ -1,0 +1,268 @@
+"""What speaks for or against capturing tables, asked before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from connectors.postgres.catalogue import columns_left_out, oids
+from connectors.postgres.session import Session, rows
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
+
+__all__ = ["check_server", "check_tables"]
+
+_OLDEST = 14
+_LONG_S = 60
+
+_SERVER = """
+SELECT current_setting('server_version_num')::int AS version,
+       current_setting('server_version') AS version_text,
+       current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS standby,
+       current_setting('max_replication_slots')::int AS slots,
+       (SELECT count(*) FROM pg_replication_slots) AS slots_used,
+       current_setting('max_wal_senders')::int AS senders,
+       (SELECT count(*) FROM pg_stat_replication) AS senders_used,
+       (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS keep_mb,
+       current_user::text AS role, current_database()::text AS database,
+       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user) AS may_replicate,
+       has_database_privilege(current_database(), 'CREATE') AS may_create,
+       EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname IN ('rds_replication', 'azure_pg_admin')
+               AND pg_has_role(current_user, r.oid, 'MEMBER')) AS may_replicate_by_role,
+       (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::int
+        FROM pg_stat_activity WHERE backend_type = 'client backend' AND xact_start IS NOT NULL
+          AND datname = current_database() AND pid <> pg_backend_pid()) AS oldest_s
+"""
+
+_TABLES = """
+SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS persistence,
+       c.relispartition AS partition, c.relreplident::text AS identity,
+       c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
+           OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
+       r.rolsuper OR pg_has_role(c.relowner, 'USAGE') AS owned, o.rolname::text AS owner,
+       has_table_privilege(c.oid, 'SELECT') AS readable,
+       has_schema_privilege(c.relnamespace, 'USAGE') AS reachable,
+       p.indexrelid IS NOT NULL AS keyed, coalesce(k.condeferrable, false) AS deferrable,
+       (SELECT u.indexrelid::regclass::text FROM pg_index u WHERE u.indrelid = c.oid AND u.indisunique
+          AND u.indisvalid AND u.indimmediate AND u.indpred IS NULL AND u.indexprs IS NULL
+          AND NOT EXISTS (SELECT 1 FROM unnest(u.indkey::int2[]) n JOIN pg_attribute a
+                          ON a.attrelid = c.oid AND a.attnum = n WHERE NOT a.attnotnull)
+        LIMIT 1) AS candidate,
+       (SELECT array_agg(a.attname::text) FROM unnest(p.indkey::int2[]) n JOIN pg_attribute a
+          ON a.attrelid = c.oid AND a.attnum = n) AS key,
+       (SELECT array_agg(a.attname::text) FROM pg_index x, unnest(x.indkey::int2[]) n JOIN pg_attribute a
+          ON a.attrelid = c.oid AND a.attnum = n
+        WHERE x.indrelid = c.oid AND x.indisreplident) AS identity_columns
+FROM pg_class c
+JOIN pg_roles o ON o.oid = c.relowner
+JOIN pg_roles r ON r.rolname = current_user
+LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary
+LEFT JOIN pg_constraint k ON k.conindid = p.indexrelid AND k.contype = 'p' AND k.conrelid = c.oid
+WHERE c.oid = ANY(%s::oid[])
+"""
+
+
+def _error(code: str, message: str, hint: str = "") -> Finding:
+    return Finding(Severity.ERROR, code, message, hint)
+
+
+def _warning(code: str, message: str, hint: str = "") -> Finding:
+    return Finding(Severity.WARNING, code, message, hint)
+
+
+def _ok(code: str, message: str) -> Finding:
+    return Finding(Severity.OK, code, message)
+
+
+def check_server(connection: Session) -> Iterator[Finding]:
+    """Yield what the server's version, settings and our role's rights say."""
+    (server,) = rows(connection, _SERVER)
+    role, database = server["role"], server["database"]
+    if server["version"] // 10_000 < _OLDEST:
+        yield _error(
+            "SOURCE_VERSION",
+            f"Postgres {server['version_text']} is too old.",
+            f"Use Postgres {_OLDEST} or newer.",
+        )
+    else:
+        yield _ok("SOURCE_VERSION", f"Postgres {server['version_text']}")
+    if server["standby"]:
+        yield _error(
+            "SOURCE_STANDBY",
+            "This server is a standby and takes no writes.",
+            "Give the address of the primary.",
+        )
+    if server["wal_level"] != "logical":
+        yield _error(
+            "SOURCE_WAL_LEVEL",
+            f"wal_level is {server['wal_level']}, but must be logical.",
+            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres",
+        )
+    else:
+        yield _ok("SOURCE_WAL_LEVEL", "wal_level is logical")
+    yield _free(
+        "SOURCE_SLOTS", "replication slot", "max_replication_slots", server["slots"], server["slots_used"]
+    )
+    yield _free("SOURCE_SENDERS", "WAL sender", "max_wal_senders", server["senders"], server["senders_used"])
+    if not (server["may_replicate"] or server["may_replicate_by_role"]):
+        yield _error(
+            "SOURCE_REPLICATION_RIGHT",
+            f"The role {role} may not replicate.",
+            f'ALTER ROLE "{role}" REPLICATION;',
+        )
+    else:
+        yield _ok("SOURCE_REPLICATION_RIGHT", f"the role {role} may replicate")
+    if not server["may_create"]:
+        yield _error(
+            "SOURCE_CREATE_RIGHT",
+            f"The role {role} may not create a schema and a publication in {database}.",
+            f'GRANT CREATE ON DATABASE "{database}" TO "{role}";',
+        )
+    if server["keep_mb"] == -1:
+        yield _warning(
+            "SOURCE_WAL_UNBOUNDED",
+            "max_slot_wal_keep_size is unlimited: while the connector is down, WAL can fill the disk.",
+            "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
+            "  -- beyond it the slot is lost and a resnapshot is needed",
+        )
+    if server["oldest_s"] > _LONG_S:
+        yield _warning(
+            "SOURCE_LONG_TRANSACTION",
+            f"A transaction has been open for {server['oldest_s']} s; creating the slot waits for its end.",
+            "SELECT pid, xact_start, state FROM pg_stat_activity ORDER BY xact_start;",
+        )
+
+
+def _free(code: str, thing: str, setting: str, total: int, used: int) -> Finding:
+    if total - used < 1:
+        return _error(
+            code,
+            f"No {thing} is free: {used} of {total} are taken.",
+            f"ALTER SYSTEM SET {setting} = {used + 4};  -- then restart Postgres",
+        )
+    return _ok(code, f"{total - used} of {total} {thing}s are free")
+
+
+def check_tables(connection: Session, tables: Sequence[TableId]) -> Iterator[Finding]:
+    """Yield what speaks for or against each table."""
+    if not tables:
+        yield _error(
+            "SOURCE_NO_TABLES", "No table was found to capture.", "Name them with --table schema.name."
+        )
+        return
+    located = oids(connection, tables)
+    described = {row["oid"]: row for row in rows(connection, _TABLES, list(located.values()))}
+    left = columns_left_out(connection, tables)
+    for table in tables:
+        if table not in located:
+            yield _error(
+                "SOURCE_TABLE_MISSING",
+                f"There is no table {table}.",
+                "Names are case-sensitive: schema.table.",
+            )
+            continue
+        row = described[located[table]]
+        troubles = [*_kind(table, row), *_rights(table, row), *_identity(table, row)]
+        for name, native, why in left.get(table, []):
+            troubles.append(_left_out(table, name, native, why, name in (row["key"] or ())))
+        yield from troubles
+        if all(trouble.severity is not Severity.ERROR for trouble in troubles):
+            yield _ok("SOURCE_TABLE", f"{table}: key ({', '.join(row['key'])})")
+
+
+def _kind(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
+    if row["kind"] not in ("r", "p"):
+        yield _error(
+            "SOURCE_TABLE_KIND",
+            f"{table} is a view, a foreign table or the like; only tables can be captured.",
+        )
+    elif row["persistence"] != "p":
+        yield _error(
+            "SOURCE_TABLE_UNLOGGED",
+            f"{table} is unlogged or temporary, so its changes are not in the WAL.",
+            f"ALTER TABLE {table.quoted} SET LOGGED;",
+        )
+    elif row["partition"]:
+        yield _error(
+            "SOURCE_TABLE_PARTITION",
+            f"{table} is a partition.",
+            "Capture the partitioned table it belongs to; changes of all partitions arrive under its name.",
+        )
+    if "," in str(table) or "\\" in str(table):
+        yield _error(
+            "SOURCE_TABLE_NAME",
+            f"The name of {table} holds a comma or backslash, which the connector cannot take.",
+        )
+
+
+def _rights(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
+    if not row["owned"]:
+        yield _error(
+            "SOURCE_TABLE_OWNER",
+            f"{table} belongs to {row['owner']}; only its owner may publish it.",
+            f'GRANT "{row["owner"]}" TO CURRENT_USER;  -- or add the source as {row["owner"]}',
+        )
+    if not (row["readable"] and row["reachable"]):
+        yield _error(
+            "SOURCE_SELECT_RIGHT",
+            f"{table} may not be read.",
+            f'GRANT USAGE ON SCHEMA "{table.schema}" TO CURRENT_USER;'
+            f" GRANT SELECT ON {table.quoted} TO CURRENT_USER;",
+        )
+    if row["filtered"]:
+        yield _error(
+            "SOURCE_ROW_SECURITY",
+            f"Row security hides rows of {table} from the snapshot, but not from the stream.",
+            "ALTER ROLE CURRENT_USER BYPASSRLS;",
+        )
+
+
+def _identity(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
+    if not row["keyed"]:
+        yield _error(
+            "SOURCE_NO_PRIMARY_KEY",
+            f"{table} has no primary key, so its rows cannot be told apart.",
+            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY USING INDEX {row['candidate']};"
+            if row["candidate"]
+            else f"ALTER TABLE {table.quoted} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
+            "  -- or ADD PRIMARY KEY (…) over the columns that identify a row",
+        )
+    elif row["deferrable"]:
+        yield _error(
+            "SOURCE_KEY_DEFERRABLE",
+            f"The primary key of {table} is deferrable: two rows may hold one key inside a transaction, and"
+            " under REPLICA IDENTITY DEFAULT Postgres would refuse the application's own updates.",
+            "Drop the constraint and add it again without DEFERRABLE.",
+        )
+    if row["identity"] == "n":
+        yield _error(
+            "SOURCE_IDENTITY_NOTHING",
+            f"{table} has REPLICA IDENTITY NOTHING: once published, updates and deletes would fail.",
+            f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT;",
+        )
+    elif row["identity"] == "i" and not _within(row["key"], row["identity_columns"]):
+        yield _error(
+            "SOURCE_IDENTITY_INDEX",
+            f"The replica identity of {table} lacks key columns: deletes would not name the row.",
+            f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT;",
+        )
+
+
+def _within(key: object, identity: object) -> bool:
+    return isinstance(key, list) and isinstance(identity, list) and set(key) <= set(identity)
+
+
+def _left_out(table: TableId, name: str, native: str, why: str, in_key: bool) -> Finding:
+    if in_key:
+        return _error(
+            "SOURCE_KEY_TYPE",
+            f"The key of {table} uses column {name}, whose values ({native}) the connector cannot deliver.",
+        )
+    if why == "generated":
+        return _warning(
+            "SOURCE_COLUMN_GENERATED",
+            f"{table}: generated column {name} is not mirrored; the stream does not carry it.",
+        )
+    return _warning(
+        "SOURCE_COLUMN_TYPE",
+        f"{table}: column {name} ({native}) is not mirrored; its type is not delivered faithfully.",
+    )

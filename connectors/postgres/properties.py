@@ -1,0 +1,148 @@
+"""The connector's exact configuration; why each value is what it is stands beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from connectors.base import Capture
+from headrace.model.errors import UsageError
+from headrace.model.schema import TableId
+
+__all__ = ["MAX_RECORD_BYTES", "connector_properties", "pattern"]
+
+MAX_RECORD_BYTES = 16 * 1024 * 1024
+_TLS = {
+    "sslmode": "database.sslmode",
+    "sslrootcert": "database.sslrootcert",
+    "sslcert": "database.sslcert",
+    "sslkey": "database.sslkey",
+}
+
+
+def pattern(*parts: str) -> str:
+    """Return the regular expression that matches exactly the dotted name of ``parts``."""
+    return r"\.".join(re.escape(part) for part in parts)
+
+
+def connector_properties(
+    capture: Capture, address: Mapping[str, str], *, failover_slots: bool
+) -> dict[str, str]:
+    """Return the properties of the Debezium connector.
+
+    Args:
+        capture: What to capture.
+        address: libpq parameters of the database; its password is not used.
+        failover_slots: Whether the server knows slots that survive a failover (Postgres 17).
+
+    Raises:
+        UsageError: When the address is a socket path, which Java cannot reach (``SOURCE_URL_INVALID``).
+    """
+    host = address.get("host", "localhost")
+    if host.startswith("/") or "," in host:
+        raise UsageError(
+            "The connector needs one host name, not a socket directory or a list.",
+            code="SOURCE_URL_INVALID",
+            hint="Write postgres://user:password@host:port/database.",
+        )
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "tasks.max": "1",
+        **_database(address, host, capture.password),
+        **_scope(capture),
+        **_stream(capture, failover_slots=failover_slots),
+        **_values(capture),
+        **_kafka(capture),
+    }
+
+
+def _database(address: Mapping[str, str], host: str, password: str) -> dict[str, str]:
+    properties = {
+        "database.hostname": host,
+        "database.port": address.get("port", "5432"),
+        "database.user": address["user"],
+        "database.dbname": address.get("dbname", address["user"]),
+        "database.sslmode": "prefer",
+        **{_TLS[name]: value for name, value in address.items() if name in _TLS},
+    }
+    return {**properties, "database.password": password} if password else properties
+
+
+def _scope(capture: Capture) -> dict[str, str]:
+    tables: Iterable[TableId] = [
+        *(schema.table for schema in capture.tables),
+        capture.signals,
+        capture.heartbeat,
+    ]
+    excluded = [
+        pattern(schema.table.schema, schema.table.name, column)
+        for schema in capture.tables
+        for column in schema.extra.get("excluded", ())
+    ]
+    return {
+        "topic.prefix": capture.source,
+        "table.include.list": ",".join(pattern(table.schema, table.name) for table in tables),
+        **({"column.exclude.list": ",".join(excluded)} if excluded else {}),
+    }
+
+
+def _stream(capture: Capture, *, failover_slots: bool) -> dict[str, str]:
+    settings, beat = capture.settings, capture.heartbeat
+    return {
+        "plugin.name": "pgoutput",
+        "slot.name": capture.connector,
+        **({"slot.failover": "true"} if failover_slots else {}),
+        "publication.name": capture.connector,
+        "publication.autocreate.mode": "disabled",  # setup() made it, in one transaction
+        "snapshot.mode": "initial",  # any other mode hides a gap in history
+        "snapshot.fetch.size": "10240",
+        "snapshot.max.threads": str(settings.snapshot_threads),
+        "incremental.snapshot.chunk.size": str(settings.snapshot_chunk_rows),
+        "offset.mismatch.strategy": "trust_offset",  # a slot ahead of the offset is an error, not a skip
+        "poll.interval.ms": "10",  # the default of 500 alone costs up to a second per change
+        "max.batch.size": "2048",
+        "max.queue.size": "8192",
+        "max.queue.size.in.bytes": str(64 * 1024 * 1024),
+        "heartbeat.interval.ms": str(settings.heartbeat_ms),
+        "heartbeat.action.query": f"UPDATE {beat.quoted} SET at = clock_timestamp() WHERE id = 1",  # noqa: S608 - our own quoted name
+        "signal.enabled.channels": "source",
+        "signal.data.collection": str(capture.signals),
+        "signal.poll.interval.ms": "1000",
+        "notification.enabled.channels": "sink,log",
+        "notification.sink.topic.name": capture.notifications,
+        "errors.max.retries": "-1",
+        "retriable.restart.connector.wait.ms": "2000",
+    }
+
+
+def _values(capture: Capture) -> dict[str, str]:
+    return {
+        "decimal.handling.mode": "string",
+        "time.precision.mode": "microseconds",
+        "interval.handling.mode": "string",
+        "binary.handling.mode": "base64",
+        "hstore.handling.mode": "json",
+        "unavailable.value.placeholder": capture.placeholder,
+        "skipped.operations": "none",  # the default drops TRUNCATE silently
+        "tombstones.on.delete": "false",  # topics are not compacted
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "false",
+        "key.converter.replace.null.with.default": "false",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "value.converter.replace.null.with.default": "false",  # else NULL arrives as the column's default
+    }
+
+
+def _kafka(capture: Capture) -> dict[str, str]:
+    return {
+        "exactly.once.support": "required",
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "-1",
+        "topic.creation.default.cleanup.policy": "delete",
+        "topic.creation.default.retention.ms": str(capture.settings.retention_ms),
+        "producer.override.linger.ms": "2",
+        "producer.override.batch.size": str(256 * 1024),
+        "producer.override.compression.type": "lz4",
+        "producer.override.max.request.size": str(MAX_RECORD_BYTES),
+    }

@@ -1,0 +1,108 @@
+"""One short connection per question; every refusal becomes a sentence without a password."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow, dict_row
+
+from headrace.config.secrets import mask_text
+from headrace.model.errors import SourceError, UsageError
+from headrace.model.schema import TableId
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+__all__ = ["Session", "address", "identifier", "parameters", "rows", "session"]
+
+Session = psycopg.Connection[DictRow]
+_TIMEOUT_S = 10
+
+
+def parameters(dsn: str) -> dict[str, str]:
+    """Return the connection parameters of a URL or key-value DSN.
+
+    Raises:
+        UsageError: When libpq cannot read it (``SOURCE_URL_INVALID``).
+    """
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
+    except psycopg.ProgrammingError as error:
+        raise UsageError(
+            "The database's address cannot be read.",
+            code="SOURCE_URL_INVALID",
+            hint="Write postgres://user:password@host:port/database; percent-encode special characters.",
+        ) from error
+
+
+def address(known: Mapping[str, str]) -> str:
+    """Return the URL of connection parameters, without their password."""
+    user = f"{quote(known['user'], safe='')}@" if "user" in known else ""
+    port = f":{known['port']}" if "port" in known else ""
+    named = {"user", "port", "host", "dbname", "password"}
+    rest = urlencode({name: value for name, value in known.items() if name not in named})
+    host = quote(known.get("host", ""), safe="[]:,")
+    path = quote(known.get("dbname", ""), safe="")
+    return f"postgresql://{user}{host}{port}/{path}{'?' if rest else ''}{rest}"
+
+
+@contextmanager
+def session(known: Mapping[str, str], *, autocommit: bool = True) -> Iterator[Session]:
+    """Open a connection; without ``autocommit`` everything inside is one transaction.
+
+    Raises:
+        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``) or refuses a statement
+            (``SOURCE_DENIED``, ``SOURCE_REFUSED``).
+    """
+    settings: dict[str, Any] = {
+        "connect_timeout": _TIMEOUT_S,
+        "application_name": "headrace",
+        **known,
+    }
+    try:
+        connection = psycopg.connect(**settings, autocommit=autocommit, row_factory=dict_row)
+    except psycopg.OperationalError as error:
+        raise SourceError(
+            f"The database does not let us in: {_first_line(error)}",
+            code="SOURCE_UNREACHABLE",
+            hint="Check host, port, user, password, database name and pg_hba.conf.",
+        ) from error
+    try:
+        with connection:
+            yield connection
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SourceError(
+            f"The database denies it: {_first_line(error)}",
+            code="SOURCE_DENIED",
+            hint="Run `headrace source check` for the GRANT statements that are missing.",
+        ) from error
+    except psycopg.errors.LockNotAvailable as error:
+        raise SourceError(
+            "A table stayed locked by another session.",
+            code="SOURCE_LOCKED",
+            hint="Try again when the other session has ended; see pg_stat_activity and pg_locks.",
+        ) from error
+    except psycopg.Error as error:
+        raise SourceError(f"The database refuses: {_first_line(error)}", code="SOURCE_REFUSED") from error
+
+
+def rows(connection: Session, statement: LiteralString | sql.Composed, *values: Any) -> list[DictRow]:
+    """Return all rows of one query."""
+    return connection.execute(statement, values or None).fetchall()
+
+
+def identifier(table: TableId) -> sql.Identifier:
+    """Return the table's name for composition into a statement."""
+    return sql.Identifier(table.schema, table.name)
+
+
+def _first_line(error: psycopg.Error) -> str:
+    text = error.diag.message_primary or str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return mask_text(lines[0] if lines else type(error).__name__)

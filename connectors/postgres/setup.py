@@ -1,0 +1,147 @@
+"""What the connector needs in the database: two small tables, a publication, a slot."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from psycopg import sql
+
+from connectors.base import Capture, Hold
+from connectors.postgres.session import Session, identifier, rows
+from headrace.model.errors import SourceError
+from headrace.model.schema import TableId
+
+__all__ = ["create", "forget", "hold", "insert_signal"]
+
+_SCHEMA = sql.Identifier("headrace")
+_RELEASE_S = 15.0
+
+_HOLD = """
+SELECT to_jsonb(s) ->> 'invalidation_reason' AS reason, s.active, s.wal_status,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint AS held,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint AS unconfirmed,
+       s.safe_wal_size::bigint AS spare
+FROM pg_replication_slots s WHERE s.slot_name = %s
+"""
+_NOW = """
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+       CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
+            THEN (SELECT system_identifier::text FROM pg_control_system()) END AS system
+"""
+
+
+def create(connection: Session, capture: Capture) -> None:
+    """Create schema, tables and publication inside the caller's transaction; idempotent.
+
+    Raises:
+        SourceError: When a slot of that name exists already (``SOURCE_SLOT_TAKEN``).
+    """
+    connection.execute("SET LOCAL lock_timeout = '10s'")
+    if rows(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", capture.connector):
+        raise SourceError(
+            f"The database already has a replication slot {capture.connector}.",
+            code="SOURCE_SLOT_TAKEN",
+            hint="Choose another source name; or, when nothing uses the slot any more: "
+            f"SELECT pg_drop_replication_slot('{capture.connector}');",
+        )
+    connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA))
+    connection.execute(
+        sql.SQL(
+            "CREATE TABLE IF NOT EXISTS {} (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data text)"
+        ).format(identifier(capture.signals))
+    )
+    connection.execute(
+        sql.SQL("CREATE TABLE IF NOT EXISTS {} (id smallint PRIMARY KEY, at timestamptz NOT NULL)").format(
+            identifier(capture.heartbeat)
+        )
+    )
+    connection.execute(
+        sql.SQL("INSERT INTO {} VALUES (1, clock_timestamp()) ON CONFLICT (id) DO NOTHING").format(
+            identifier(capture.heartbeat)
+        )
+    )
+    published = [*(schema.table for schema in capture.tables), capture.signals, capture.heartbeat]
+    _publish(connection, capture.connector, published)
+
+
+def _publish(connection: Session, name: str, tables: list[TableId]) -> None:
+    named = sql.SQL(", ").join(identifier(table) for table in tables)
+    options = sql.SQL("publish = 'insert, update, delete, truncate', publish_via_partition_root = true")
+    publication = sql.Identifier(name)
+    if rows(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name):
+        connection.execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(publication, named))
+        connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, options))
+    else:
+        connection.execute(
+            sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})").format(publication, named, options)
+        )
+
+
+def forget(connection: Session, capture: Capture) -> None:
+    """Drop slot, publication and tables, and the schema when nothing else is in it; idempotent.
+
+    The connector must be gone; a connection that lingers on the slot is ended.
+    """
+    _drop_slot(connection, capture.connector)
+    connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(capture.connector)))
+    for table in (capture.signals, capture.heartbeat):
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(identifier(table)))
+    used = (
+        "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'headrace'"
+    )
+    if not rows(connection, used):
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {}").format(_SCHEMA))
+
+
+def _drop_slot(connection: Session, name: str) -> None:
+    deadline = time.monotonic() + _RELEASE_S
+    while found := rows(connection, "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", name):
+        holder: Any = found[0]["active_pid"]
+        if holder is None:
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+                " WHERE slot_name = %s AND NOT active",
+                (name,),
+            )
+            continue
+        if time.monotonic() > deadline:
+            raise SourceError(
+                f"The replication slot {name} is still in use by process {holder}.",
+                code="SOURCE_SLOT_BUSY",
+                hint=f"SELECT pg_terminate_backend({holder}); SELECT pg_drop_replication_slot('{name}');",
+            )
+        if time.monotonic() > deadline - _RELEASE_S / 2:
+            connection.execute("SELECT pg_terminate_backend(%s)", (holder,))
+        time.sleep(0.2)
+
+
+def hold(connection: Session, name: str) -> Hold:
+    """Return what the database keeps for the slot ``name``."""
+    (clock,) = rows(connection, _NOW)
+    found = rows(connection, _HOLD, name)
+    if not found:
+        return Hold(
+            False, False, "the slot does not exist", None, None, None, clock["system"], clock["now_ms"]
+        )
+    slot = found[0]
+    lost = ""
+    if slot["reason"] or slot["wal_status"] == "lost":
+        lost = f"the slot was invalidated ({slot['reason'] or 'wal_removed'})"
+    return Hold(
+        True,
+        slot["active"],
+        lost,
+        slot["held"],
+        slot["unconfirmed"],
+        slot["spare"],
+        clock["system"],
+        clock["now_ms"],
+    )
+
+
+def insert_signal(connection: Session, table: TableId, signal: str, kind: str, data: str) -> None:
+    """Give the connector an order."""
+    connection.execute(
+        sql.SQL("INSERT INTO {} VALUES (%s, %s, %s)").format(identifier(table)), (signal, kind, data)
+    )

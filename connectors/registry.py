@@ -1,0 +1,49 @@
+"""Which kinds of source exist; each is imported on first use, so its client library is too."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from connectors.base import Source
+from headrace.model.errors import UsageError
+
+__all__ = ["KINDS", "build", "kind_of"]
+
+KINDS: dict[str, str] = {
+    "postgres": "connectors.postgres:PostgresSource",
+}
+_SCHEMES = {"postgres": "postgres", "postgresql": "postgres"}
+
+
+def kind_of(url: str) -> str:
+    """Return the source kind of a database URL.
+
+    Raises:
+        UsageError: When its scheme is none we know (``SOURCE_URL_INVALID``).
+    """
+    scheme, found, _ = url.partition("://")
+    if found and scheme.lower() in _SCHEMES:
+        return _SCHEMES[scheme.lower()]
+    raise UsageError(
+        "The source's address is no database URL.",
+        code="SOURCE_URL_INVALID",
+        hint="Write postgres://user:password@host:port/database, or env:NAME to take it from a variable.",
+    )
+
+
+def build(kind: str, url: str, password: str | None = None) -> Source:
+    """Build the source of ``kind`` at ``url``; connects lazily. ``password`` overrules the URL's.
+
+    Raises:
+        UsageError: When the kind is unknown (``SOURCE_KIND_UNKNOWN``).
+    """
+    try:
+        module, _, name = KINDS[kind].partition(":")
+    except KeyError:
+        raise UsageError(
+            f"There is no source kind “{kind}”.",
+            code="SOURCE_KIND_UNKNOWN",
+            hint=f"Kinds: {', '.join(KINDS)}.",
+        ) from None
+    source: Source = getattr(import_module(module), name)(url, password)
+    return source
