@@ -1,0 +1,95 @@
+# ruff: noqa: S101
+"""The suite every sink has to pass: subclass it, give it a sink, run it with pytest.
+
+    class TestMySink(SinkContract):
+        @pytest.fixture
+        def sink(self): ...
+
+The tests speak to the sink through its protocol only, on a real store. Set
+``HEADRACE_TEST_BUDGET_SECS`` to let each property search for that long instead of its few examples.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+# Assertions in a shipped suite explain themselves only when asked for before the modules are imported.
+pytest.register_assert_rewrite("sinks.contract.story", "sinks.contract.order", "sinks.contract.fidelity")
+
+from headrace.model.outcome import APPLIED, STALE  # noqa: E402
+from sinks.base import Severity, Sink  # noqa: E402
+from sinks.contract.fidelity import FidelityContract  # noqa: E402
+from sinks.contract.order import OrderContract  # noqa: E402
+from sinks.contract.story import ORDERS, at, delete, expected, order, state, table  # noqa: E402
+
+__all__ = ["SinkContract", "table"]
+
+
+class SinkContract(OrderContract, FidelityContract):
+    """What a sink promises, as tests.
+
+    A subclass gives the fixture ``sink``: a sink on an empty, real store of its own, closed and cleared
+    afterwards. It may override the attributes and :meth:`reopen`.
+
+    Attributes:
+        examples: How many draws each property makes; few where one ``apply`` is slow.
+        bad_table: The table of ``bad_row``; its key is one integer column.
+        bad_row: Columns of a row of ``bad_table`` the store must refuse by name, or None where the
+            store takes everything.
+    """
+
+    def reopen(self, sink: Any) -> Sink:
+        """Return another object upon the same store, as another process would build it."""
+        again: Sink = type(sink)(sink.name, sink.config)
+        return again
+
+    def test_it_is_a_sink_that_may_be_used(self, sink: Sink) -> None:
+        assert isinstance(sink, Sink)
+        assert [finding for finding in sink.check() if finding.severity is Severity.ERROR] == []
+
+    def test_prepare_twice_keeps_what_is_there(self, sink: Sink) -> None:
+        sink.prepare(ORDERS)
+        assert state(sink, ORDERS) == {}
+        assert sink.apply(ORDERS, []) == []
+        sink.apply(ORDERS, [order(1, at(1))])
+        sink.prepare(ORDERS)
+        assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(1))])
+        assert sink.target(ORDERS).table == ORDERS.table
+
+    def test_another_object_sees_the_same(self, sink: Sink) -> None:
+        sink.prepare(ORDERS)
+        sink.apply(ORDERS, [order(1, at(1)), order(2, at(9)), delete(ORDERS, 3, at(8))])
+        sink.settle({("shop.public.orders", 0): 9})
+        again = self.reopen(sink)
+        try:
+            again.prepare(ORDERS)
+            assert state(again, ORDERS) == expected(ORDERS, [order(1, at(1)), order(2, at(9))])
+            assert dict(again.progress()) == {("shop.public.orders", 0): 9}
+            assert again.target(ORDERS) == sink.target(ORDERS)
+            assert again.apply(ORDERS, [order(1, at(5)), order(2, at(5)), order(3, at(5))]) == [
+                APPLIED,
+                STALE,
+                STALE,
+            ]
+        finally:
+            again.close()
+
+    def test_drop_removes_everything(self, sink: Sink) -> None:
+        sink.prepare(ORDERS)
+        sink.apply(ORDERS, [order(1, at(5)), delete(ORDERS, 2, at(6))])
+        sink.drop(ORDERS)
+        sink.prepare(ORDERS)
+        assert state(sink, ORDERS) == {}
+        assert sink.apply(ORDERS, [order(1, at(1)), order(2, at(2))]) == [APPLIED, APPLIED]
+
+    def test_progress_round_trips(self, sink: Sink) -> None:
+        assert dict(sink.progress()) == {}
+        sink.settle({("shop.public.orders", 0): 5, ("shop.public.orders", 1): 2**40})
+        sink.settle({("shop.public.orders", 0): 6, ("shop.public.a-b_c", 0): 0})
+        assert dict(sink.progress()) == {
+            ("shop.public.orders", 0): 6,
+            ("shop.public.orders", 1): 2**40,
+            ("shop.public.a-b_c", 0): 0,
+        }

@@ -1,0 +1,114 @@
+"""The reference sink: what applying changes means, without a store in the way.
+
+Every other sink has to end in the state this one ends in. It keeps tombstones for ever, because here
+nothing forces it to forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from headrace.model.change import Change, Op
+from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
+from headrace.model.position import Position
+from headrace.model.schema import TableId, TableSchema
+from headrace.model.values import canonical_row
+from sinks.base import Finding, Progress, Severity, Stored, Target
+
+__all__ = ["MemorySink"]
+
+_Row = Mapping[str, Any] | None
+
+
+class _Config(BaseModel):
+    """Settings: ``store`` names the process-wide store, so that two sinks can share one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    store: str = "default"
+
+
+@dataclass(slots=True)
+class _Store:
+    tables: dict[TableId, dict[str, tuple[int, _Row]]] = field(default_factory=dict)
+    progress: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+class MemorySink:
+    """Mirrors tables in dictionaries: key id → (version, row, or None for a deleted row).
+
+    It lives as long as the process; useful as the model in property tests and to try a pipeline.
+    """
+
+    kind: str = "memory"
+    placement: str = "driver"
+    Config: ClassVar[type[_Config]] = _Config
+    _stores: ClassVar[dict[str, _Store]] = {}
+
+    def __init__(self, name: str, config: _Config | None = None) -> None:
+        self.name = name
+        self.config = config or _Config()
+        self._store = self._stores.setdefault(self.config.store, _Store())
+
+    def check(self) -> list[Finding]:
+        message = "The memory sink forgets everything when its process ends."
+        return [Finding(Severity.WARNING, "MEMORY_FORGETS", message, "Use it for tests only.")]
+
+    def prepare(self, schema: TableSchema) -> None:
+        self._store.tables.setdefault(schema.table, {})
+
+    def target(self, schema: TableSchema) -> Target:
+        return Target(schema.table, {"store": self.config.store})
+
+    def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
+        rows = self._store.tables[schema.table]
+        return [self._apply(schema, rows, change) for change in changes]
+
+    @staticmethod
+    def _apply(schema: TableSchema, rows: dict[str, tuple[int, _Row]], change: Change) -> Outcome:
+        version, stored = rows.get(change.key.id, (0, None))
+        if change.position.version < version:
+            return STALE
+        if change.op is Op.DELETE:
+            rows[change.key.id] = (change.position.version, None)
+            return APPLIED
+        row = dict(change.row)
+        if change.partial:
+            if stored is None:
+                return ROW_MISSING
+            row |= {name: stored.get(name) for name in change.absent}
+        try:
+            canonical_row(schema, row)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            return Rejected("MEMORY_VALUE", f"A value is none of its column's type: {type(error).__name__}.")
+        rows[change.key.id] = (change.position.version, row)
+        return APPLIED
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        rows = self._store.tables[schema.table]
+        older = [
+            key for key, (version, row) in rows.items() if row is not None and version < position.version
+        ]
+        rows.update(dict.fromkeys(older, (position.version, None)))
+        return len(older)
+
+    def progress(self) -> Progress:
+        return dict(self._store.progress)
+
+    def settle(self, progress: Progress) -> None:
+        self._store.progress.update(progress)
+
+    def scan(self, schema: TableSchema) -> Iterator[Stored]:
+        for key, (version, row) in list(self._store.tables.get(schema.table, {}).items()):
+            if row is not None:
+                yield Stored(key, dict(row), version)
+
+    def drop(self, schema: TableSchema) -> None:
+        self._store.tables.pop(schema.table, None)
+
+    def close(self) -> None:
+        """Nothing to release; the store stays."""
