@@ -67,7 +67,7 @@ fmt: $(READY) ## Format, and mend what can be mended
 	@$(BIN)/ruff format .
 
 docs: $(READY) ## Write docs/cli.md anew from the commands themselves
-	@$(BIN)/python -m headrace.cli.reference docs/cli.md
+	@$(BIN)/python -m typer headrace.cli.main utils docs --name headrace --output docs/cli.md
 
 lock: $(READY) ## Pin every dependency anew, with hashes (needs the network)
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes \

