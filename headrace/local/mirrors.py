@@ -86,7 +86,8 @@ def find_mirror(maven_settings: Path | None = None) -> Mirror | None:
     """Return the mirror the user has set, or None for Ivy's own default repository.
 
     Raises:
-        UsageError: ``MIRROR_SETTINGS``: a named settings file is missing or malformed, or a URL is not http(s)/file.
+        UsageError: ``MIRROR_SETTINGS``: a named settings file is missing or malformed, or a URL is of another
+            kind than http, https or file.
     """
     named = os.environ.get("HEADRACE_IVY_SETTINGS")
     if named:
@@ -149,7 +150,8 @@ def settings_xml(mirror: Mirror | None, *, poms: bool) -> str:
         f"{credentials}"
         '  <settings defaultResolver="public"/>\n'
         "  <resolvers>\n"
-        f'    <ibiblio name="public" m2compatible="true" usepoms="{use_poms}" useMavenMetadata="false"{root}/>\n'
+        '    <ibiblio name="public" m2compatible="true" useMavenMetadata="false"'
+        f' usepoms="{use_poms}"{root}/>\n'
         "  </resolvers>\n"
         "</ivysettings>\n"
     )

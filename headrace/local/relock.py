@@ -1,7 +1,7 @@
 """For maintainers: write ``artefacts.lock`` anew, ``python -m headrace.local.relock``.
 
-Change the versions below, run it with a network, look at the difference, run the tests. Whoever uses headrace never
-resolves anything: they get exactly the files whose hashes stand in the lock.
+Change the versions below, run it with a network, look at the difference, run the tests. Whoever uses headrace
+never resolves anything: they get exactly the files whose hashes stand in the lock.
 """
 
 from __future__ import annotations
