@@ -1,0 +1,224 @@
+"""A row as a JSON document, spelled one way for every store that keeps JSON, and read back exactly.
+
+| logical type | in the document |
+|---|---|
+| boolean, integers, text, uuid, enum, interval, other | as they are |
+| numeric | string, Postgres' own spelling |
+| float | number; ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, which JSON has no numbers for |
+| json | the document itself, number spellings included |
+| bytes | base64 |
+| date, time, timestamp, timestamptz | ISO-8601 |
+| array | nested array |
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+import orjson
+
+from headrace.model.schema import Column, LogicalType, TableSchema
+from headrace.model.values import date_days, date_text, micros_of, time_text
+
+__all__ = ["BadValue", "Document", "Literal", "exact", "json_text", "percent"]
+
+_DAY_US = 86_400_000_000
+_TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
+_WRAP = "%json"
+
+
+class BadValue(ValueError):
+    """A value that is none of its column's type; the message names the column, never the value."""
+
+
+class Literal(str):
+    """A JSON number as it is written."""
+
+    __slots__ = ()
+
+
+def exact(data: bytes | str) -> Any:
+    """Parse JSON, keeping every number as a :class:`Literal`."""
+    return json.loads(data, parse_int=Literal, parse_float=Literal)
+
+
+def json_text(value: Any) -> str:
+    """Return the JSON text of what :func:`exact` gives."""
+    if isinstance(value, Literal):
+        return value
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(k)}:{json_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    return json.dumps(value)
+
+
+def percent(text: str, unsafe: re.Pattern[str]) -> str:
+    """Return ``text`` with what ``unsafe`` matches percent-encoded, byte by byte."""
+    return unsafe.sub(lambda match: "".join(f"%{byte:02X}" for byte in match.group().encode()), text)
+
+
+_date = lru_cache(maxsize=65_536)(date_text)
+
+
+def _stamp(micros: int) -> str:
+    days, rest = divmod(micros, _DAY_US)
+    return f"{_date(days)}T{time_text(rest)}"
+
+
+def _float(value: float) -> float | str:
+    if isfinite(value):
+        return value
+    return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
+
+
+def _base64(value: bytes) -> str:
+    return binascii.b2a_base64(value, newline=False).decode()
+
+
+def _checked(text: str) -> str:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        # orjson refuses what Postgres' json takes: escaped lone surrogates, numbers beyond a double.
+        json.loads(text)
+    # A line feed can only be white space here, and would end the line of a bulk request.
+    return text.replace("\n", " ").replace("\r", " ") if "\n" in text or "\r" in text else text
+
+
+def _mentions_wrap(text: str) -> bool:
+    return _WRAP in text or "\\u0025" in text
+
+
+def _json(text: str) -> orjson.Fragment:
+    text = _checked(text)
+    wrap = _mentions_wrap(text) or text.strip() == "null"
+    return orjson.Fragment(f'{{"{_WRAP}":{text}}}' if wrap else text)
+
+
+def _json_object(text: str) -> orjson.Fragment:
+    text = _checked(text)
+    wrap = _mentions_wrap(text) or not text.lstrip().startswith("{")
+    return orjson.Fragment(f'{{"{_WRAP}":{text}}}' if wrap else text)
+
+
+def _unwrapped(value: Any) -> str:
+    return json_text(value[_WRAP] if isinstance(value, dict) and value.keys() == {_WRAP} else value)
+
+
+def _time_micros(text: str) -> int:
+    match = _TIME.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no time")
+    seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])
+    return seconds * 1_000_000 + int((match[4] or "").ljust(6, "0"))
+
+
+_Convert = Callable[[Any], Any]
+
+_ENCODE: dict[LogicalType, _Convert] = {
+    LogicalType.FLOAT32: _float,
+    LogicalType.FLOAT64: _float,
+    LogicalType.JSON: _json,
+    LogicalType.BYTES: _base64,
+    LogicalType.DATE: _date,
+    LogicalType.TIME: time_text,
+    LogicalType.TIMESTAMP: _stamp,
+}
+_DECODE: dict[LogicalType, _Convert] = {
+    LogicalType.INT16: int,
+    LogicalType.INT32: int,
+    LogicalType.INT64: int,
+    LogicalType.FLOAT32: float,
+    LogicalType.FLOAT64: float,
+    LogicalType.JSON: _unwrapped,
+    LogicalType.BYTES: base64.b64decode,
+    LogicalType.DATE: date_days,
+    LogicalType.TIME: _time_micros,
+    LogicalType.TIMESTAMP: micros_of,
+}
+
+
+def _nested(convert: _Convert) -> _Convert:
+    def each(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [each(item) for item in value]
+        return None if value is None else convert(value)
+
+    return each
+
+
+class Document:
+    """The spelling of one table's rows.
+
+    Args:
+        schema: The table.
+        rename: Column name → field name; must be injective.
+        objects_only: True where a JSON column may hold objects only: any other root is stored as
+            ``{"%json": root}``. Everywhere so are the root ``null``, which would pass for NULL, and a
+            document that itself mentions ``%json``.
+    """
+
+    def __init__(
+        self, schema: TableSchema, rename: Callable[[str], str] = str, *, objects_only: bool = False
+    ) -> None:
+        encode = {**_ENCODE, LogicalType.JSON: _json_object} if objects_only else _ENCODE
+        self.fields = {column.name: rename(column.name) for column in schema.columns}
+        self._rename = rename
+        self._renamed = {name: field for name, field in self.fields.items() if name != field}
+        self._names = {field: name for name, field in self.fields.items()}
+        self._encode = self._converters(schema.columns, encode, lambda column: self.fields[column.name])
+        self._decode = self._converters(schema.columns, _DECODE, lambda column: column.name)
+        self._exact = any(column.type is LogicalType.JSON for column in schema.columns)
+
+    @staticmethod
+    def _converters(
+        columns: tuple[Column, ...], table: Mapping[LogicalType, _Convert], label: Callable[[Column], str]
+    ) -> list[tuple[str, _Convert]]:
+        wanted = [
+            (label(column), table[column.type], column.dimensions)
+            for column in columns
+            if column.type in table
+        ]
+        return [(name, _nested(convert) if dimensions else convert) for name, convert, dimensions in wanted]
+
+    def encode(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the row as a dictionary that ``orjson.dumps`` takes.
+
+        Raises:
+            BadValue: When a value is none of its column's type.
+        """
+        if self._renamed or not row.keys() <= self.fields.keys():
+            known = self.fields
+            document = {known.get(name) or self._rename(name): value for name, value in row.items()}
+        else:
+            document = dict(row)
+        for name, convert in self._encode:
+            value = document.get(name)
+            if value is not None:
+                try:
+                    document[name] = convert(value)
+                except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError) as error:
+                    raise BadValue(f"Field “{name}” holds no value of its column's type.") from error
+        return document
+
+    def parse(self, data: bytes | str) -> Any:
+        """Parse JSON in the way :meth:`decode` needs it: exactly where a column's type asks for that."""
+        return exact(data) if self._exact else orjson.loads(data)
+
+    def decode(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the logical row of a parsed document; fields that are no column are left out."""
+        names = self._names
+        row = {names[field]: value for field, value in document.items() if field in names}
+        for name, convert in self._decode:
+            value = row.get(name)
+            if value is not None:
+                row[name] = convert(value)
+        return row

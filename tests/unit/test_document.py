@@ -1,0 +1,45 @@
+"""Rows survive the spelling as JSON documents, whatever a store would do with them."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from headrace.model.values import canonical_row
+from sinks.contract.specimens import EDGES
+from sinks.document import BadValue, Document
+
+
+def _schema(kind: LogicalType) -> TableSchema:
+    return TableSchema(TableId("public", "t"), (Column("k", LogicalType.INT64), Column("v", kind)), ("k",))
+
+
+@pytest.mark.parametrize("objects_only", [False, True])
+@pytest.mark.parametrize("kind", list(LogicalType))
+def test_every_edge_round_trips(kind: LogicalType, objects_only: bool) -> None:
+    schema = _schema(kind)
+    document = Document(schema, str.upper, objects_only=objects_only)
+    for edge in EDGES[kind]:
+        row = {"k": 1, "v": edge}
+        line = orjson.dumps(document.encode(row))
+        assert b"\n" not in line
+        assert canonical_row(schema, document.decode(document.parse(line))) == canonical_row(schema, row)
+
+
+def test_json_keeps_its_own_spelling_of_numbers() -> None:
+    document = Document(_schema(LogicalType.JSON))
+    line = orjson.dumps(document.encode({"k": 1, "v": '{"a": 1.10, "b": 12345678901234567890.0}'}))
+    assert line == b'{"k":1,"v":{"a": 1.10, "b": 12345678901234567890.0}}'
+
+
+@pytest.mark.parametrize("kind", [LogicalType.JSON, LogicalType.BYTES, LogicalType.DATE, LogicalType.FLOAT64])
+def test_a_value_of_another_type_is_named_not_shown(kind: LogicalType) -> None:
+    with pytest.raises(BadValue, match="“v”") as caught:
+        Document(_schema(kind)).encode({"k": 1, "v": "{secret"})
+    assert "secret" not in str(caught.value)
+
+
+def test_columns_the_schema_does_not_know_are_passed_on() -> None:
+    document = Document(_schema(LogicalType.TEXT), str.upper)
+    assert document.encode({"k": 1, "v": "a", "new": 2}) == {"K": 1, "V": "a", "NEW": 2}
