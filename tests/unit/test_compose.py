@@ -24,7 +24,10 @@ Memory = Annotated[str, StringConstraints(pattern=r"^\d+[mg]$")]
 Image = Annotated[str, StringConstraints(pattern=r"^[a-z0-9./-]+:\d+\.\d+[A-Za-z0-9.]*$")]
 Loopback = Annotated[str, StringConstraints(pattern=r"^127\.0\.0\.1:[^:]+(:-\d+\})?:[^:]+(:-\d+\})?$")]
 """``127.0.0.1:<host port>:<container port>``, either of them a variable with a default."""
-Volume = Annotated[str, StringConstraints(pattern=r"^[a-z]+:/[a-z/]+$")]
+Volume = Annotated[
+    str, StringConstraints(pattern=r"^([a-z]+:/[a-z/]+|(\$\{HEADRACE_HOME:\?[^}]+\}/secrets:){2}ro)$")
+]
+"""A named volume, or the folder of secrets, under its own path and read-only."""
 
 
 class Strict(BaseModel):
@@ -81,6 +84,7 @@ class Service(Strict):
     volumes: list[Volume] = Field(default_factory=list)
     depends_on: dict[str, Dependency] = Field(default_factory=dict)
     network_mode: Text | None = None
+    user: Text | None = None
     shm_size: Memory | None = None
     ulimits: dict[str, Ulimit] = Field(default_factory=dict)
 
@@ -168,13 +172,14 @@ def test_variables_and_example_agree() -> None:
     assert set(given) == used
     for variable, default in re.findall(r"\$\{([A-Z_]+):-([^}]+)\}", COMPOSE.read_text(encoding="utf-8")):
         assert given[variable] == default
+    for variable in re.findall(r"\$\{([A-Z_]+):\?", COMPOSE.read_text(encoding="utf-8")):
+        assert not given[variable]
 
 
 def test_every_volume_is_declared_and_used() -> None:
-    mounted = {
-        volume.partition(":")[0] for service in compose().services.values() for volume in service.volumes
-    }
-    assert mounted == set(compose().volumes)
+    mounts = [mount for service in compose().services.values() for mount in service.volumes]
+    named = {mount.partition(":")[0] for mount in mounts if not mount.startswith("$")}
+    assert named == set(compose().volumes)
 
 
 def test_the_whole_stack_fits_a_laptop() -> None:
@@ -205,6 +210,7 @@ def test_settings_that_correctness_rests_on() -> None:
     )
     assert services["connect"].environment["CONNECT_EXACTLY_ONCE_SOURCE_SUPPORT"] == "enabled"
     assert services["connect"].environment["CONNECT_VALUE_CONVERTER_SCHEMAS_ENABLE"] == "false"
+    assert services["connect"].environment["CONNECT_CONFIG_PROVIDERS"] == "file"
     assert services["elasticsearch"].environment["action.auto_create_index"] == "false"
     assert services["kafka"].environment["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
 
