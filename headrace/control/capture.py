@@ -1,0 +1,46 @@
+"""From a registry entry back to the things it stands for: the database, the capture, the secret."""
+
+from __future__ import annotations
+
+from connectors import registry as kinds
+from connectors.base import Capture, Source
+from headrace.config.secrets import SecretRef
+from headrace.config.source import SourceSettings
+from headrace.control.context import Context
+from headrace.control.registry import SourceEntry
+from headrace.model.errors import SourceError
+
+__all__ = ["capture_of", "secret_of", "source_of"]
+
+
+def secret_of(context: Context, name: str) -> SecretRef:
+    """Return where the source's password lies."""
+    return SecretRef(context.secrets / f"{name}.properties", "password")
+
+
+def source_of(context: Context, entry: SourceEntry) -> Source:
+    """Return the entry's database, with its password.
+
+    Raises:
+        SourceError: When the secret file is gone (``SOURCE_SECRET_LOST``).
+    """
+    try:
+        password = secret_of(context, entry.name).read()
+    except (OSError, KeyError) as error:
+        raise SourceError(
+            f"The password of source {entry.name} cannot be read.",
+            code="SOURCE_SECRET_LOST",
+            hint=f"Write password=… to {context.secrets / entry.name}.properties, mode 0600.",
+        ) from error
+    return kinds.build(entry.kind, entry.address, password)
+
+
+def capture_of(context: Context, entry: SourceEntry) -> Capture:
+    """Return what the entry captures."""
+    return Capture(
+        source=entry.name,
+        tables=tuple(table.schema for table in entry.tables),
+        placeholder=entry.placeholder,
+        password=secret_of(context, entry.name).placeholder,
+        settings=SourceSettings(**entry.settings),
+    )

@@ -1,0 +1,157 @@
+"""Kafka Connect's REST interface, as far as one connector per source needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+from headrace.config.secrets import mask_text
+from headrace.model.errors import SourceError, StackError
+
+__all__ = ["Connect", "ConnectorState"]
+
+
+class _Busy(Exception):
+    """Connect is rebalancing or starting; the same request works soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorState:
+    """What Connect says of a connector.
+
+    Args:
+        connector: ``RUNNING``, ``PAUSED``, ``STOPPED``, ``FAILED``, ``UNASSIGNED``, ``RESTARTING``
+            or ``ABSENT``.
+        task: The same of its one task; ``ABSENT`` before it exists.
+        trace: First lines of the error, masked; empty when there is none.
+    """
+
+    connector: str
+    task: str
+    trace: str
+
+    @property
+    def running(self) -> bool:
+        """Return whether connector and task run."""
+        return self.connector == self.task == "RUNNING"
+
+    @property
+    def failed(self) -> bool:
+        """Return whether either has given up."""
+        return "FAILED" in (self.connector, self.task)
+
+
+class Connect:
+    """A client of the Connect workers at ``url``; use it as a context manager.
+
+    Raises:
+        StackError: From every call, when Connect does not answer (``CONNECT_UNREACHABLE``).
+        SourceError: When it refuses (``CONNECTOR_REFUSED``).
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._client = httpx.Client(base_url=self._url, timeout=60, trust_env=False)
+
+    def __enter__(self) -> Connect:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def create(self, name: str, config: dict[str, str]) -> None:
+        """Create the connector, stopped, so that positions left by a namesake can be removed first."""
+        self._call("POST", "/connectors", json={"name": name, "config": config, "initial_state": "STOPPED"})
+
+    def state(self, name: str) -> ConnectorState:
+        """Return how the connector does."""
+        found = self._call("GET", f"/connectors/{name}/status", missing={})
+        tasks = found.get("tasks") or [{}]
+        trace = tasks[0].get("trace") or found.get("connector", {}).get("trace") or ""
+        return ConnectorState(
+            connector=found.get("connector", {}).get("state", "ABSENT"),
+            task=tasks[0].get("state", "ABSENT"),
+            trace=_essence(trace),
+        )
+
+    def offsets(self, name: str) -> list[dict[str, Any]]:
+        """Return the source positions Connect has stored, one per partition of the source."""
+        offsets: list[dict[str, Any]] = self._call("GET", f"/connectors/{name}/offsets", missing={}).get(
+            "offsets", []
+        )
+        return offsets
+
+    def forget_offsets(self, name: str) -> None:
+        """Remove the stored source positions; the connector must be stopped."""
+        self._call("DELETE", f"/connectors/{name}/offsets", missing={})
+
+    def pause(self, name: str) -> None:
+        """Stop reading, keep the task."""
+        self._call("PUT", f"/connectors/{name}/pause", missing={})
+
+    def resume(self, name: str) -> None:
+        """Read on."""
+        self._call("PUT", f"/connectors/{name}/resume", missing={})
+
+    def stop(self, name: str) -> None:
+        """End the task, keep the configuration and the positions."""
+        self._call("PUT", f"/connectors/{name}/stop", missing={})
+
+    def restart(self, name: str) -> None:
+        """Start what has failed again."""
+        self._call("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true", missing={})
+
+    def delete(self, name: str) -> None:
+        """Remove the connector; idempotent."""
+        self._call("DELETE", f"/connectors/{name}", missing={})
+
+    def _call(
+        self, method: str, path: str, *, json: Any = None, missing: dict[str, Any] | None = None
+    ) -> Any:
+        try:
+            return self._patiently(method, path, json, missing)
+        except (httpx.TransportError, _Busy) as error:
+            raise StackError(
+                f"Kafka Connect at {self._url} does not answer: {error or type(error).__name__}",
+                code="CONNECT_UNREACHABLE",
+                hint="Start it with `headrace up`; its log is connect.log in the data directory.",
+            ) from error
+
+    @retry(
+        retry=retry_if_exception_type(
+            (_Busy, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError)
+        ),
+        stop=stop_after_delay(30),
+        wait=wait_exponential_jitter(initial=0.2, max=2, jitter=0.2),
+        reraise=True,
+    )
+    def _patiently(self, method: str, path: str, json: Any, missing: dict[str, Any] | None) -> Any:
+        answer = self._client.request(method, path, json=json)
+        if answer.status_code == httpx.codes.NOT_FOUND and missing is not None:
+            return missing
+        if answer.status_code == httpx.codes.CONFLICT or answer.status_code >= 502:
+            raise _Busy(f"it is busy ({answer.status_code})")
+        if answer.is_error:
+            raise SourceError(
+                f"Kafka Connect refuses: {_complaint(answer)}",
+                code="CONNECTOR_REFUSED",
+                hint="Run `headrace source check` on the database; details are in Connect's log.",
+            )
+        return answer.json() if answer.content else {}
+
+
+def _complaint(answer: httpx.Response) -> str:
+    try:
+        message = str(answer.json().get("message", answer.text))
+    except ValueError:
+        message = answer.text
+    return mask_text(" ".join(message.split()))[:600]
+
+
+def _essence(trace: str) -> str:
+    """Return the messages of a Java stack trace without its frames."""
+    said = [line.strip() for line in trace.splitlines() if line and not line.startswith(("\t", " "))]
+    return mask_text(" · ".join(line.removeprefix("Caused by: ") for line in said))[:600]

@@ -1,0 +1,40 @@
+"""Where things are, passed in from outside: the control plane looks nothing up by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.config.pipeline import EngineSpec
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Servers and directories of one installation.
+
+    Args:
+        registry: The SQLite file.
+        secrets: Directory of secret files; the Connect workers read it too.
+        connect_url: Connect's REST address.
+        kafka_bootstrap: Broker addresses.
+        pipelines: Directory of pipeline specifications, watched by the engine.
+        progress: Directory of progress files, written by the engine.
+        checkpoints: Directory of query checkpoints.
+        dead_letters: Directory of dead letter files.
+        run: Directory of pid files.
+        engine: Builds the engine's specification; called only when the engine is needed.
+    """
+
+    registry: Path
+    secrets: Path
+    connect_url: str
+    kafka_bootstrap: str
+    pipelines: Path
+    progress: Path
+    checkpoints: Path
+    dead_letters: Path
+    run: Path
+    engine: Callable[[], EngineSpec]

@@ -1,0 +1,209 @@
+"""Kafka's administration: topics, their identity and ends, and single records read for what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from headrace.model.errors import StackError
+
+__all__ = ["Kafka", "Topic", "ends_of"]
+
+_TIMEOUT_S = 15.0
+_QUIET = {"log_level": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic to be there.
+
+    Args:
+        name: Its name.
+        partitions: How many; fixed for its life.
+        config: Topic settings.
+    """
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+class Kafka:
+    """The broker at ``bootstrap``; connects lazily.
+
+    Raises:
+        StackError: From every call, when it does not answer (``KAFKA_UNREACHABLE``).
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 10_000, **_QUIET})
+
+    def create(self, topics: Sequence[Topic]) -> list[str]:
+        """Create those topics that do not exist; return the names of the new ones."""
+        replicas = min(3, len(self._metadata().brokers))
+        wanted = [NewTopic(t.name, t.partitions, replicas, config=dict(t.config)) for t in topics]
+        futures = self._admin.create_topics(wanted, operation_timeout=_TIMEOUT_S)
+        return list(self._settled(futures, "create topic", KafkaError.TOPIC_ALREADY_EXISTS))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics; idempotent."""
+        if not names:
+            return
+        futures = self._admin.delete_topics(list(names), operation_timeout=_TIMEOUT_S)
+        self._settled(futures, "delete topic", KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def names(self) -> set[str]:
+        """Return the names of all topics."""
+        return set(self._metadata().topics)
+
+    def ids(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the identity of each topic that exists; a topic made anew under its name has another."""
+        existing = self.names()
+        known = [name for name in names if name in existing]
+        if not known:
+            return {}
+        futures = self._admin.describe_topics(TopicCollection(known))
+        described = self._settled(futures, "describe topic", KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return {name: str(topic.topic_id) for name, topic in described.items()}
+
+    def _settled(self, futures: Mapping[str, Any], what: str, tolerated: int) -> dict[str, Any]:
+        """Return what became of each topic, without those that met the ``tolerated`` error."""
+        done: dict[str, Any] = {}
+        for name, future in futures.items():
+            error = future.exception()
+            if error is None:
+                done[name] = future.result()
+            elif not isinstance(error, KafkaException) or error.args[0].code() != tolerated:
+                raise self._trouble(error, f"{what} {name}") from error
+        return done
+
+    def ends(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return ``(topic, partition)`` → first kept offset and the offset after the last record.
+
+        The end is the log's, not that of committed transactions: what is below it may still be
+        on its way to readers, but nothing that was delivered before the call lies above it.
+        """
+        partitions = self._partitions(names)
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        with self._reader() as reader:
+            for partition in partitions:
+                try:
+                    low, high = reader.get_watermark_offsets(partition, timeout=_TIMEOUT_S)
+                except KafkaException as error:
+                    raise self._trouble(error, f"read the ends of {partition.topic}") from error
+                found[partition.topic, partition.partition] = low, high
+        return found
+
+    def tail(self, topic: str, count: int) -> list[dict[str, Any]]:
+        """Return up to ``count`` of the last committed JSON values of a one-partition topic, oldest first."""
+        ends = self.ends([topic])
+        if (topic, 0) not in ends:
+            return []
+        low, high = ends[topic, 0]
+        # Each transaction leaves a marker that takes an offset and is no record.
+        return list(self.values(topic, max(low, high - 4 * count), high))[-count:]
+
+    def first(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+        """Return the first committed JSON value at or after ``offset``; None when there is none yet."""
+        ends = self.ends([topic])
+        _, high = ends.get((topic, partition), (0, 0))
+        return next(self.values(topic, offset, high, partition=partition), None)
+
+    def values(self, topic: str, start: int, end: int, *, partition: int = 0) -> Iterator[dict[str, Any]]:
+        """Yield the committed JSON values with ``start <= offset < end``."""
+        if start >= end:
+            return
+        with self._reader() as reader:
+            reader.assign([TopicPartition(topic, partition, start)])
+            while True:
+                message = reader.poll(_TIMEOUT_S)
+                if message is None:
+                    return
+                problem = message.error()
+                if problem is not None and problem.code() == KafkaError._PARTITION_EOF:
+                    return
+                if problem is not None:
+                    raise self._trouble(KafkaException(problem), f"read {topic}")
+                value = _json(message)
+                if value is not None and (message.offset() or 0) < end:
+                    yield value
+                if (message.offset() or 0) >= end - 1:
+                    return
+
+    def _reader(self) -> _Reader:
+        return _Reader(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "headrace-control",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
+                **_QUIET,
+            }
+        )
+
+    def _partitions(self, names: Sequence[str]) -> list[TopicPartition]:
+        topics = self._metadata().topics
+        return [
+            TopicPartition(name, partition)
+            for name in names
+            if name in topics
+            for partition in sorted(topics[name].partitions)
+        ]
+
+    def _metadata(self) -> Any:
+        try:
+            return self._admin.list_topics(timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._trouble(error, "list topics") from error
+
+    def _trouble(self, error: BaseException, what: str) -> StackError:
+        known = error.args[0] if error.args else None
+        reason = known.str() if isinstance(known, KafkaError) else str(error)
+        return StackError(
+            f"Kafka at {self._bootstrap} does not {what}: {reason}",
+            code="KAFKA_UNREACHABLE",
+            hint="Start it with `headrace up`; its log is kafka.log in the data directory.",
+        )
+
+
+class _Reader:
+    """A consumer without a group's duties, closed at the end of the block."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._consumer = Consumer(config)
+
+    def __enter__(self) -> Any:
+        return self._consumer
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+
+def _json(message: Message) -> dict[str, Any] | None:
+    try:
+        value = json.loads(message.value() or b"null")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def ends_of(ends: Mapping[tuple[str, int], tuple[int, int]], topic: str) -> dict[int, int]:
+    """Return partition → end offset of one topic."""
+    return {partition: high for (name, partition), (_, high) in ends.items() if name == topic}

@@ -1,0 +1,232 @@
+"""What is registered, in one private SQLite file: sources, sinks, epochs, resnapshots, a journal."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKey, create_engine, event, select
+from sqlalchemy.engine import Engine
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from headrace.model.errors import UsageError
+from headrace.model.schema import TableSchema
+
+__all__ = [
+    "JournalEntry",
+    "Registry",
+    "ResnapshotEntry",
+    "SinkEntry",
+    "SourceEntry",
+    "SourceTableEntry",
+    "TopicEntry",
+]
+
+_EPOCH_BEGINNING_S = 1_767_225_600  # 2026-01-01
+_EPOCH_UNIT_S = 3_600
+
+
+class _Base(DeclarativeBase):
+    type_annotation_map = {dict[str, Any]: JSON}  # noqa: RUF012 - SQLAlchemy's own declaration
+
+
+class SourceEntry(_Base):
+    """A registered source. Its password is not here, see :class:`headrace.config.secrets.SecretRef`."""
+
+    __tablename__ = "sources"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    address: Mapped[str]
+    placeholder: Mapped[str]
+    settings: Mapped[dict[str, Any]]
+    system: Mapped[str | None]
+    created_ms: Mapped[int]
+    loaded_ms: Mapped[int | None]
+    """When the initial snapshot was seen to be complete."""
+    tables: Mapped[list[SourceTableEntry]] = relationship(
+        cascade="all, delete-orphan", order_by="SourceTableEntry.place", lazy="selectin"
+    )
+
+
+class SourceTableEntry(_Base):
+    """One captured table."""
+
+    __tablename__ = "source_tables"
+
+    source: Mapped[str] = mapped_column(ForeignKey("sources.name"), primary_key=True)
+    topic: Mapped[str] = mapped_column(primary_key=True)
+    place: Mapped[int]
+    topic_id: Mapped[str]
+    """Kafka's identity of the topic, as it was when the epoch began."""
+    epoch: Mapped[int]
+    table: Mapped[dict[str, Any]]
+
+    @property
+    def schema(self) -> TableSchema:
+        """Return the table's schema as the catalogue told it."""
+        return TableSchema.from_dict(self.table)
+
+
+class SinkEntry(_Base):
+    """A registered sink. Its settings may hold credentials and are only shown masked."""
+
+    __tablename__ = "sinks"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    source: Mapped[str] = mapped_column(ForeignKey("sources.name"))
+    settings: Mapped[dict[str, Any]]
+    tables: Mapped[dict[str, Any]]
+    """Topic → the target's facts."""
+    created_ms: Mapped[int]
+
+
+class TopicEntry(_Base):
+    """The last epoch given to a topic; it outlives the source."""
+
+    __tablename__ = "topics"
+
+    topic: Mapped[str] = mapped_column(primary_key=True)
+    epoch: Mapped[int]
+
+
+class ResnapshotEntry(_Base):
+    """One resnapshot, so that an interrupted command can go on."""
+
+    __tablename__ = "resnapshots"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    source: Mapped[str] = mapped_column(ForeignKey("sources.name"))
+    phase: Mapped[str]
+    begun_ms: Mapped[int]
+    plan: Mapped[dict[str, Any]]
+
+
+class JournalEntry(_Base):
+    """Something that was done, for people who ask later."""
+
+    __tablename__ = "journal"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    at_ms: Mapped[int]
+    subject: Mapped[str]
+    event: Mapped[str]
+    detail: Mapped[dict[str, Any]]
+
+
+def now_ms() -> int:
+    """Return the time in Unix milliseconds."""
+    return int(time.time() * 1000)
+
+
+class Registry:
+    """The registry at ``path``; created, private to its owner, on first use."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+        self._engine: Engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
+        event.listen(self._engine, "connect", _configure)
+        _Base.metadata.create_all(self._engine)
+        self._sessions = sessionmaker(self._engine, expire_on_commit=False)
+
+    @contextmanager
+    def begin(self) -> Iterator[Session]:
+        """Open a transaction; what is read stays readable after it."""
+        with self._sessions() as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Release the file."""
+        self._engine.dispose()
+
+    def source(self, name: str) -> SourceEntry:
+        """Return a source.
+
+        Raises:
+            UsageError: When there is none of that name (``SOURCE_UNKNOWN``).
+        """
+        with self.begin() as session:
+            found = session.get(SourceEntry, name)
+        if found is None:
+            known = ", ".join(entry.name for entry in self.sources()) or "none"
+            raise UsageError(
+                f"There is no source “{name}”.", code="SOURCE_UNKNOWN", hint=f"Registered: {known}."
+            )
+        return found
+
+    def sources(self) -> list[SourceEntry]:
+        """Return all sources by name."""
+        with self.begin() as session:
+            return list(session.scalars(select(SourceEntry).order_by(SourceEntry.name)))
+
+    def only_source(self) -> SourceEntry:
+        """Return the one source there is.
+
+        Raises:
+            UsageError: When there is none or several (``SOURCE_UNNAMED``).
+        """
+        known = self.sources()
+        if len(known) == 1:
+            return known[0]
+        names = ", ".join(entry.name for entry in known)
+        raise UsageError(
+            "Several sources are registered; say which." if known else "No source is registered yet.",
+            code="SOURCE_UNNAMED",
+            hint=f"Use --source with one of: {names}." if known else "headrace source add NAME postgres://…",
+        )
+
+    def sink(self, name: str) -> SinkEntry:
+        """Return a sink.
+
+        Raises:
+            UsageError: When there is none of that name (``SINK_UNKNOWN``).
+        """
+        with self.begin() as session:
+            found = session.get(SinkEntry, name)
+        if found is None:
+            known = ", ".join(entry.name for entry in self.sinks()) or "none"
+            raise UsageError(f"There is no sink “{name}”.", code="SINK_UNKNOWN", hint=f"Registered: {known}.")
+        return found
+
+    def sinks(self, source: str | None = None) -> list[SinkEntry]:
+        """Return all sinks by name, or those of one source."""
+        query = select(SinkEntry).order_by(SinkEntry.name)
+        with self.begin() as session:
+            return list(session.scalars(query if source is None else query.where(SinkEntry.source == source)))
+
+    def next_epoch(self, topic: str) -> int:
+        """Return an epoch above every earlier one of the topic, and remember it.
+
+        Epochs count hours since 2026, and at least one up, so that a registry that was lost does
+        not hand out small ones again, which would make every new change older than what sinks hold.
+        """
+        by_clock = max(0, int(time.time()) - _EPOCH_BEGINNING_S) // _EPOCH_UNIT_S
+        with self.begin() as session:
+            known = session.get(TopicEntry, topic)
+            if known is None:
+                known = TopicEntry(topic=topic, epoch=by_clock)
+                session.add(known)
+            else:
+                known.epoch = max(known.epoch + 1, by_clock)
+            return known.epoch
+
+    def note(self, subject: str, what: str, **detail: Any) -> None:
+        """Write a line to the journal."""
+        with self.begin() as session:
+            session.add(JournalEntry(at_ms=now_ms(), subject=subject, event=what, detail=detail))
+
+
+def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "busy_timeout = 30000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
