@@ -253,11 +253,14 @@ def regret(visit: Visit, known: Regulars) -> None:
 
 
 def recalculate(visit: Visit, rows: int) -> None:
-    """Change ``rows`` orders in one transaction, or all there are."""
+    """Change at least ``rows`` orders in one transaction, or all there are.
+
+    A few more are asked for, because others may delete some of them in the meantime.
+    """
     visit.update(
         """UPDATE orders SET total = total + 0.01, meta = meta || '{"recalculated": true}'
            WHERE id IN (SELECT id FROM orders ORDER BY id LIMIT %s)""",
-        rows,
+        rows + rows // 100,
     )
 
 

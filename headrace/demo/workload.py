@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 import psycopg
 
-from headrace.demo.acts import ACTS, Regulars, recalculate
+from headrace.demo.acts import ACTS, Act, Regulars, recalculate
 from headrace.demo.ledger import Tally, Visit
 from headrace.demo.stock import Sizes
 from headrace.model.errors import SourceError
@@ -175,7 +176,7 @@ class Workload:
             while not self._stop.is_set():
                 bulk = bulk_pending and time.monotonic() - self._started >= self._bulk[1]
                 act = None if bulk else first_round[-1] if first_round else rng.choices(acts, weights)[0]
-                changes = line.call(lambda connection, act=act: self._transact(connection, rng, act))
+                changes = line.call(partial(self._transact, rng=rng, act=act))
                 if changes is None:
                     continue
                 if bulk:
@@ -184,7 +185,7 @@ class Workload:
                     self._pace.spend(changes)
                     del first_round[-1:]
 
-    def _transact(self, connection: psycopg.Connection[Any], rng: Random, act: Any) -> int:
+    def _transact(self, connection: psycopg.Connection[Any], rng: Random, act: Act | None) -> int:
         visit = Visit(connection, rng)
         try:
             with connection.transaction():

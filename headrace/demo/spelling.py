@@ -1,0 +1,88 @@
+"""How stores spell values, read back as logical values: as a person with a plain client would read them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from datetime import date, datetime, time, timezone
+from typing import Any
+
+from headrace.model.schema import Column, LogicalType
+from headrace.model.values import date_days, micros_of, timestamp_text
+
+__all__ = ["logical", "single"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def single(value: float) -> float:
+    """Return ``value`` rounded to single precision."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def logical(column: Column, value: Any) -> Any:
+    """Return the logical value of what a store holds for ``column``.
+
+    Raises:
+        ValueError: When it cannot be read as a value of the column's type.
+    """
+    if value is None:
+        return None
+    if column.dimensions:
+        items = json.loads(value) if isinstance(value, str) else value
+        return _array(column.type, items)
+    return _scalar(column.type, value)
+
+
+def _array(kind: LogicalType, items: Any) -> Any:
+    if hasattr(items, "tolist"):
+        items = items.tolist()
+    if isinstance(items, (list, tuple)):
+        return [_array(kind, item) for item in items]
+    return None if items is None else _scalar(kind, items)
+
+
+def _scalar(kind: LogicalType, value: Any) -> Any:
+    match kind:
+        case LogicalType.BOOLEAN:
+            return {"true": True, "false": False}[value] if isinstance(value, str) else value
+        case LogicalType.INT16 | LogicalType.INT32 | LogicalType.INT64:
+            return int(value) if isinstance(value, str) else value
+        case LogicalType.FLOAT32:
+            return single(float(value))
+        case LogicalType.FLOAT64:
+            return float(value)
+        case LogicalType.BYTES:
+            return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(value)
+        case LogicalType.JSON:
+            return value if isinstance(value, str) else json.dumps(value)
+        case LogicalType.DATE:
+            return _days(value)
+        case LogicalType.TIME:
+            return _since_midnight(value)
+        case LogicalType.TIMESTAMP:
+            return _micros(value)
+        case LogicalType.TIMESTAMPTZ:
+            return timestamp_text(_micros(value), utc=True)
+        case _:
+            return str(value)
+
+
+def _days(value: Any) -> int:
+    if isinstance(value, date):
+        return value.toordinal() - _EPOCH.toordinal()
+    return date_days(value) if isinstance(value, str) else int(value)
+
+
+def _micros(value: Any) -> int:
+    if isinstance(value, datetime):
+        delta = (value if value.tzinfo else value.replace(tzinfo=timezone.utc)) - _EPOCH
+        return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    return micros_of(value) if isinstance(value, str) else int(value)
+
+
+def _since_midnight(value: Any) -> int:
+    if isinstance(value, time):
+        return (value.hour * 3600 + value.minute * 60 + value.second) * 1_000_000 + value.microsecond
+    return micros_of(f"1970-01-01T{value}") if isinstance(value, str) else int(value)
