@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.demo.spelling import logical
+from headrace.model.key import Key
 from headrace.model.schema import TableSchema
 from headrace.model.values import canonical, key_of
 
@@ -109,7 +110,10 @@ class Expected:
 
 
 def compare(
-    store: str, expected: Expected, found: Iterable[Found], address: Mapping[str, str] | None = None
+    store: str,
+    expected: Expected,
+    found: Iterable[Found],
+    address: Callable[[Key], str | None] = lambda _: None,
 ) -> Comparison:
     """Compare what a store holds of one table with the original.
 
@@ -117,7 +121,7 @@ def compare(
         store: Named in the result.
         expected: The original.
         found: Everything the store holds of the table.
-        address: Key → where a reader would look for it; left out for stores that have no addresses.
+        address: Where a reader would look for a key; None when the store has no addresses.
     """
     schema = expected.schema
     result = Comparison(store, schema.table.name, expected=len(expected))
@@ -126,16 +130,17 @@ def compare(
         result.found += 1
         row, prints = _read(schema, item.row)
         try:
-            key = key_of(schema, row).id
+            identity = key_of(schema, row)
         except (KeyError, ValueError):
             result.extra.append(item.address or repr(dict(item.row))[:100])
             continue
+        key = identity.id
         if key not in expected or key in seen:
             result.extra.append(item.address or key)
             continue
         seen.add(key)
         wrong = expected.differing(key, prints)
-        if address is not None and item.address != address.get(key):
+        if item.address != address(identity):
             wrong = (*wrong, "@address")
         if wrong:
             result.different[key] = wrong

@@ -1,0 +1,74 @@
+"""The cache, read with the Redis client."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from redis import Redis
+
+from headrace.demo.compare import Found
+from headrace.demo.stores.base import Facts, address, prefix
+from headrace.model.key import Key
+from headrace.model.schema import TableSchema
+
+__all__ = ["CacheStore"]
+
+_PAGE = 1_000
+
+
+class CacheStore:
+    """Reads by key; facts: ``key_template``, ``format`` (``json``: a string, ``hash``: a field per column)."""
+
+    def __init__(self, name: str, url: str, facts: Facts) -> None:
+        self.name = name
+        self._facts = facts
+        self._client = Redis.from_url(url, socket_timeout=30)
+
+    def count(self, table: str) -> int:
+        return sum(1 for _ in self._keys(table))
+
+    def rows(self, schema: TableSchema) -> Iterator[Found]:
+        table = schema.table.name
+        hashes = self._facts[table]["format"] == "hash"
+        keys = self._keys(table)
+        while page := list(islice(keys, _PAGE)):
+            pipeline = self._client.pipeline(transaction=False)
+            for key in page:
+                pipeline.hgetall(key) if hashes else pipeline.get(key)
+            for key, value in zip(page, pipeline.execute(raise_on_error=False), strict=True):
+                yield Found(key.decode(errors="replace"), _row(value))
+
+    def address(self, schema: TableSchema, key: Key) -> str:
+        return address(self._facts[schema.table.name]["key_template"], schema, key)
+
+    def present(self, schema: TableSchema, keys: Sequence[Key]) -> set[Key]:
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.exists(self.address(schema, key))
+        return {key for key, there in zip(keys, pipeline.execute(), strict=True) if there}
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _keys(self, table: str) -> Iterator[bytes]:
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix(self._facts[table]["key_template"])) + "*"
+        seen: set[bytes] = set()
+        for key in self._client.scan_iter(match=pattern, count=_PAGE):
+            if key not in seen:
+                seen.add(key)
+                yield key
+
+
+def _row(value: Any) -> dict[str, Any]:
+    """Return what the value says, or a row without columns when it says nothing readable."""
+    try:
+        if isinstance(value, dict):
+            return {name.decode(): text.decode() for name, text in value.items()}
+        row = json.loads(value)
+    except (ValueError, TypeError):
+        return {}
+    return row if isinstance(row, dict) else {}

@@ -1,0 +1,64 @@
+"""The search index, read with the Elasticsearch client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from elasticsearch import Elasticsearch
+
+from headrace.demo.compare import Found
+from headrace.demo.stores.base import Facts, address
+from headrace.model.key import Key
+from headrace.model.schema import TableSchema
+
+__all__ = ["SearchStore"]
+
+_PAGE = 2_000
+
+
+class SearchStore:
+    """Reads by alias; facts: ``alias`` and ``id_template``."""
+
+    def __init__(self, name: str, url: str, facts: Facts) -> None:
+        self.name = name
+        self._facts = facts
+        self._client = Elasticsearch(url, request_timeout=30, max_retries=0)
+
+    def count(self, table: str) -> int:
+        return int(self._client.count(index=self._alias(table))["count"])
+
+    def rows(self, schema: TableSchema) -> Iterator[Found]:
+        alias = self._alias(schema.table.name)
+        self._client.indices.refresh(index=alias)
+        pit = self._client.open_point_in_time(index=alias, keep_alive="1m")["id"]
+        after = None
+        try:
+            while True:
+                answer = self._client.search(
+                    pit={"id": pit, "keep_alive": "1m"},
+                    size=_PAGE,
+                    sort=["_shard_doc"],
+                    track_total_hits=False,
+                    search_after=after,
+                )
+                hits = answer["hits"]["hits"]
+                if not hits:
+                    return
+                yield from (Found(hit["_id"], hit["_source"]) for hit in hits)
+                pit, after = answer["pit_id"], hits[-1]["sort"]
+        finally:
+            self._client.close_point_in_time(id=pit)
+
+    def address(self, schema: TableSchema, key: Key) -> str:
+        return address(self._facts[schema.table.name]["id_template"], schema, key)
+
+    def present(self, schema: TableSchema, keys: Sequence[Key]) -> set[Key]:
+        by_id = {self.address(schema, key): key for key in keys}
+        answer = self._client.mget(index=self._alias(schema.table.name), ids=list(by_id), source=False)
+        return {by_id[doc["_id"]] for doc in answer["docs"] if doc.get("found")}
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _alias(self, table: str) -> str:
+        return str(self._facts[table]["alias"])
