@@ -21,7 +21,7 @@ _PAGE = 1_000
 
 
 class CacheStore:
-    """Reads by key; facts: ``key_template``, ``format`` (``json``: a string, ``hash``: a field per column)."""
+    """Reads by key; facts: ``key_template`` and ``format``: ``json`` (a string) or ``hash`` (fields)."""
 
     def __init__(self, name: str, url: str, facts: Facts) -> None:
         self.name = name
