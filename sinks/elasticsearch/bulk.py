@@ -1,0 +1,162 @@
+"""Bulk requests: many operations out, one outcome each back, whatever the cluster says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from headrace.model.change import Change
+from headrace.model.outcome import APPLIED, STALE, Applied, Deferred, Outcome, Rejected, Stale
+from sinks.document import BadValue, Document
+from sinks.elasticsearch.client import Client, path
+from sinks.elasticsearch.names import META_FIELD
+
+__all__ = ["Bulk", "delete_line", "forget_line", "progress_line", "tombstone_line", "upsert_line", "worst"]
+
+_MAX_LINE_BYTES = 95_000_000
+"""Below Elasticsearch's ``http.max_content_length``, beyond which it cuts the connection."""
+
+_INDEX = b'{"index":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n%b\n'
+_DELETE = b'{"delete":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n'
+_TOMBSTONE = (
+    b'{"index":{"_index":%b,"_id":%b,"version":%d,"version_type":"external_gte"}}\n'
+    b'{"version":%d,"partition":%d,"at":%d}\n'
+)
+_CODES = {
+    "document_parsing_exception": "ES_VALUE_REFUSED",
+    "mapper_parsing_exception": "ES_VALUE_REFUSED",
+    "strict_dynamic_mapping_exception": "ES_UNKNOWN_FIELD",
+}
+_WAIT_STATUSES = (408, 429, 502, 503, 504)
+_RANK: dict[type, int] = {Applied: 0, Stale: 1, Deferred: 2, Rejected: 3}
+
+
+def worst(one: Outcome, other: Outcome) -> Outcome:
+    """Return the outcome of a change that took two operations."""
+    return one if _RANK[type(one)] >= _RANK[type(other)] else other
+
+
+def upsert_line(document: Document, change: Change, row: Mapping[str, Any], key_id: str) -> bytes:
+    """Return the operation that stores ``row`` unless something newer is there.
+
+    Raises:
+        BadValue: When a value is none of its column's type or too long.
+    """
+    version, origin = change.position.version, change.origin
+    fields = document.encode(row)
+    fields[META_FIELD] = {
+        "version": version,
+        "topic": origin.topic,
+        "partition": origin.partition,
+        "offset": origin.offset,
+        "lsn": origin.lsn,
+        "tx": origin.tx,
+        "committed_ms": origin.committed_ms,
+    }
+    try:
+        line = _INDEX % (orjson.dumps(key_id), version, orjson.dumps(fields))
+    except TypeError as error:
+        raise BadValue(f"The row is no JSON: {error}") from error
+    if len(line) > _MAX_LINE_BYTES:
+        raise BadValue(f"The row has {len(line)} bytes, more than a request to Elasticsearch may have.")
+    return line
+
+
+def delete_line(version: int, key_id: str) -> bytes:
+    """Return the operation that removes a row unless something newer is there."""
+    return _DELETE % (orjson.dumps(key_id), version)
+
+
+def tombstone_line(index: str, version: int, partition: int, now_ms: int, key_id: str) -> bytes:
+    """Return the operation that remembers a row as deleted at ``version``."""
+    return _TOMBSTONE % (orjson.dumps(index), orjson.dumps(key_id), version, version, partition, now_ms)
+
+
+def forget_line(key_id: str) -> bytes:
+    """Return the operation that removes a document whatever its version."""
+    return b'{"delete":{"_id":%b}}\n' % orjson.dumps(key_id)
+
+
+def progress_line(topic: str, partition: int, offset: int) -> bytes:
+    """Return the operation that stores how far one partition is settled."""
+    fields = {"topic": topic, "partition": partition, "offset": offset}
+    return b'{"index":{"_id":%b}}\n%b\n' % (orjson.dumps(f"{topic}:{partition}"), orjson.dumps(fields))
+
+
+class Bulk:
+    """Sends operations in requests of bounded size.
+
+    Args:
+        client: Where to.
+        docs: Most operations in one request.
+        size: Largest body of one request in bytes; a single larger operation goes alone.
+    """
+
+    def __init__(self, client: Client, docs: int, size: int) -> None:
+        self._client = client
+        self._docs = docs
+        self._size = size
+
+    def send(self, alias: str, lines: Sequence[bytes]) -> list[Outcome]:
+        """Send operations on ``alias`` and return one outcome each, in order.
+
+        Raises:
+            SinkError: When the cluster refuses all of them, or an index is gone.
+        """
+        target = path(alias, "_bulk") + "?require_alias=true&filter_path=errors,items.*.status,items.*.error"
+        outcomes: list[Outcome] = []
+        for chunk in self._chunks(lines):
+            outcomes += self._send(target, chunk)
+        return outcomes
+
+    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+        chunk: list[bytes] = []
+        size = 0
+        for line in lines:
+            if chunk and (len(chunk) == self._docs or size + len(line) > self._size):
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(line)
+            size += len(line)
+        if chunk:
+            yield chunk
+
+    def _send(self, target: str, lines: list[bytes]) -> list[Outcome]:
+        reply = self._client.request(
+            "POST", target, b"".join(lines), see=(413,), mimetype="application/x-ndjson"
+        )
+        if reply.status == 413:
+            if len(lines) == 1:
+                return [Rejected("ES_TOO_LARGE", "Elasticsearch takes no request of the size of this row.")]
+            half = len(lines) // 2
+            return self._send(target, lines[:half]) + self._send(target, lines[half:])
+        answer = reply.json()
+        if not answer["errors"]:
+            return [APPLIED] * len(lines)
+        return [_outcome(item) for items in answer["items"] for item in items.values()]
+
+
+def _outcome(item: Mapping[str, Any]) -> Outcome:
+    """Return what became of one operation.
+
+    Raises:
+        SinkError: When the item's trouble is the index's, so that no other item fares better.
+    """
+    status: int = item["status"]
+    if status < 300:
+        return APPLIED
+    error = item.get("error")
+    if status == 409:
+        return STALE
+    if status == 404 and error is None:
+        return APPLIED  # what was to be deleted is not there
+    error = error or {}
+    kind, reason = str(error.get("type", "")), str(error.get("reason", ""))
+    if status in _WAIT_STATUSES:
+        return Deferred(1.0, f"{kind}: {reason}")
+    if status in (401, 403, 404) or kind == "index_closed_exception":
+        raise Client.refusal(status, {"error": error})
+    code = _CODES.get(kind) or "ES_" + (kind.removesuffix("_exception").upper() or str(status))
+    return Rejected(code, reason.split(" Preview of field's value", 1)[0])

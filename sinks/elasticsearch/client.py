@@ -1,0 +1,222 @@
+"""Talking HTTP to Elasticsearch: bytes out, bytes in, and one kind of error per kind of trouble.
+
+It uses the official client's transport layer directly: bulk bodies go out as they were built, and
+answers come back unparsed, so that numbers can be read exactly.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import orjson
+from elastic_transport import (
+    ApiError,
+    ConnectionError,  # noqa: A004
+    ConnectionTimeout,
+    NodeConfig,
+    Serializer,
+    TlsError,
+    Transport,
+    TransportError,
+)
+from elastic_transport.client_utils import url_to_node_config
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from headrace.model.errors import SinkError, SinkUnavailable
+
+__all__ = ["Client", "ElasticsearchConfig", "Reply", "path"]
+
+
+class ElasticsearchConfig(BaseModel):
+    """Settings of an Elasticsearch sink.
+
+    Args:
+        url: Address of a node, or several separated by commas.
+        prefix: What every index name of this sink begins with; lower-case.
+        api_key: Encoded API key; or give ``username`` and ``password``.
+        ca_certs: File of the certificate authorities to trust.
+        verify_certs: False accepts any certificate.
+        shards: Primary shards of a new index.
+        replicas: Replicas of a new index; None lets it have one as soon as a second node is there.
+        refresh_interval: How soon searches see a change; see Elasticsearch's ``index.refresh_interval``.
+        tombstone_days: How long a deleted row is remembered against replays of its past.
+        chunk_docs: Most operations in one bulk request.
+        chunk_bytes: Largest body of one bulk request.
+        timeout: Seconds to wait for one answer.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    prefix: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]*)?$", max_length=80)
+    api_key: SecretStr | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_certs: str | None = None
+    verify_certs: bool = True
+    shards: int = Field(default=1, ge=1)
+    replicas: int | None = Field(default=None, ge=0)
+    refresh_interval: str = "1s"
+    tombstone_days: int = Field(default=7, ge=1)
+    chunk_docs: int = Field(default=2_000, ge=1)
+    chunk_bytes: int = Field(default=5_000_000, ge=1_000)
+    timeout: float = Field(default=60, gt=0)
+
+
+class Reply(NamedTuple):
+    """An answer with a status the caller asked to see."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    def json(self) -> Any:
+        """Return the parsed body."""
+        return orjson.loads(self.body)
+
+
+class _Bytes(Serializer):
+    mimetype = "application/json"
+
+    def loads(self, data: bytes) -> Any:
+        return data
+
+    def dumps(self, data: Any) -> bytes:
+        return data if isinstance(data, bytes) else orjson.dumps(data)
+
+
+def path(*parts: str) -> str:
+    """Return a request path, each part quoted."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+class Client:
+    """A connection pool to one cluster, opened on first use."""
+
+    def __init__(self, config: ElasticsearchConfig) -> None:
+        self._config = config
+        self._transport: Transport | None = None
+        self._headers = {"accept": "application/json", **self._authorization(config)}
+
+    @staticmethod
+    def _authorization(config: ElasticsearchConfig) -> dict[str, str]:
+        if config.api_key is not None:
+            return {"authorization": f"ApiKey {config.api_key.get_secret_value()}"}
+        if config.username is not None:
+            password = config.password.get_secret_value() if config.password else ""
+            return {
+                "authorization": "Basic "
+                + base64.b64encode(f"{config.username}:{password}".encode()).decode()
+            }
+        return {}
+
+    def _nodes(self) -> list[NodeConfig]:
+        tls: dict[str, Any] = {}
+        if not self._config.verify_certs:
+            tls = {"verify_certs": False, "ssl_show_warn": False}
+        elif self._config.ca_certs is not None:
+            tls = {"ca_certs": self._config.ca_certs}
+        nodes = [
+            url_to_node_config(url.strip(), use_default_ports_for_scheme=True)
+            for url in self._config.url.split(",")
+        ]
+        return [
+            node.replace(request_timeout=self._config.timeout, **(tls if node.scheme == "https" else {}))
+            for node in nodes
+        ]
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        *,
+        see: tuple[int, ...] = (),
+        mimetype: str = "application/json",
+    ) -> Reply:
+        """Send one request and return the answer if its status is 2xx or in ``see``.
+
+        Args:
+            method: HTTP method.
+            target: Path with query, quoted.
+            body: Bytes to send as they are, or anything orjson takes.
+            see: Further statuses the caller deals with.
+            mimetype: What ``body`` is.
+
+        Raises:
+            SinkUnavailable: When the cluster does not answer or asks for patience.
+            SinkError: When it refuses in a way that waiting does not cure.
+        """
+        if self._transport is None:
+            self._transport = Transport(
+                self._nodes(),
+                serializers={"application/json": _Bytes(), "application/x-ndjson": _Bytes()},
+                max_retries=1,  # every request may be repeated, and a pooled connection may have gone stale
+                retry_on_status=(),
+                meta_header=False,
+            )
+        headers = self._headers if body is None else {**self._headers, "content-type": mimetype}
+        try:
+            meta, data = self._transport.perform_request(method, target, body=body, headers=headers)
+        except TlsError as error:
+            raise self._error(
+                "ES_TLS", f"TLS with Elasticsearch fails: {error}", "Set ca_certs.", SinkError
+            ) from error
+        except (ConnectionError, ConnectionTimeout) as error:
+            message = f"Elasticsearch at {self._config.url} does not answer: {type(error).__name__}."
+            raise self._error("ES_UNREACHABLE", message, "Is it running, and is the url right?") from error
+        except (TransportError, ApiError) as error:
+            raise self._error("ES_PROTOCOL", f"Elasticsearch gives no answer to read: {error}", "") from error
+        if 200 <= meta.status < 300 or meta.status in see:
+            return Reply(meta.status, data or b"", meta.headers)
+        raise self.refusal(meta.status, data or b"")
+
+    @staticmethod
+    def _error(code: str, message: str, hint: str, kind: type[SinkError] = SinkUnavailable) -> SinkError:
+        return kind(message, code=code, hint=hint)
+
+    @classmethod
+    def refusal(cls, status: int, body: bytes | Mapping[str, Any]) -> SinkError:
+        """Return the error that a refused request, or a refused item of a bulk request, stands for."""
+        kind, reason = _reason(body)
+        if status == 401:
+            hint = "Give the sink an api_key, or a username and password."
+            return cls._error(
+                "ES_AUTH", f"Elasticsearch does not know these credentials: {reason}", hint, SinkError
+            )
+        if kind in ("cluster_block_exception", "index_closed_exception"):
+            hint = (
+                "Free disk space or lift the block (index.blocks.*), or open the index; it goes on by itself."
+            )
+            return cls._error("ES_BLOCKED", f"Elasticsearch takes no writes: {reason}", hint)
+        if status == 403:
+            hint = "The credentials need monitor, and create_index, manage, read and write on its indexes."
+            return cls._error("ES_FORBIDDEN", f"Elasticsearch forbids it: {reason}", hint, SinkError)
+        if kind == "index_not_found_exception":
+            hint = "Somebody removed or renamed it; add the sink again or run a resnapshot."
+            return cls._error(
+                "ES_INDEX_MISSING", f"An index or alias of the sink is gone: {reason}", hint, SinkError
+            )
+        if status in (408, 413, 429, 502, 503, 504):
+            return cls._error("ES_BUSY", f"Elasticsearch asks for patience ({status}): {reason}", "")
+        return cls._error("ES_REFUSED", f"Elasticsearch refuses ({status} {kind}): {reason}", "", SinkError)
+
+    def close(self) -> None:
+        """Close the connections; a later request opens new ones."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+
+def _reason(body: bytes | Mapping[str, Any]) -> tuple[str, str]:
+    try:
+        parsed = orjson.loads(body) if isinstance(body, bytes) else body
+        error = parsed.get("error", parsed)
+        if isinstance(error, str):
+            return "", error
+        return str(error.get("type", "")), str(error.get("reason", ""))
+    except (orjson.JSONDecodeError, AttributeError):
+        return "", "no explanation"

@@ -1,0 +1,52 @@
+"""Names in Elasticsearch: which index a table has and which field a column has, both reversibly."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from headrace.model.schema import TableId
+from sinks.document import percent
+
+__all__ = ["META_FIELD", "alias_of", "field_of", "progress_alias", "tombstones_of"]
+
+META_FIELD = "_headrace"
+"""The one field that is no column: version and origin of the row."""
+
+_MAX_ALIAS_BYTES = 230
+_INDEX_UNSAFE = re.compile(r"[^a-z0-9_.]|^[_.]")
+_FIELD_UNSAFE = re.compile(r"[%.*\x00-\x1f\x7f]|^_|^\s+|\s+$")
+
+
+def _index_part(name: str) -> str:
+    return percent(name, _INDEX_UNSAFE).lower()
+
+
+def alias_of(prefix: str, table: TableId) -> str:
+    """Return the alias readers use: ``<prefix><schema>-<table>``, lower-case.
+
+    What an index name may not hold is percent-encoded, and so is ``-``: exactly one is left, so no
+    two tables share an alias and none meets the names below. Too long a name ends in a hash.
+    """
+    name = f"{_index_part(table.schema)}-{_index_part(table.name)}"
+    if len((prefix + name).encode()) > _MAX_ALIAS_BYTES:
+        name = f"{name[:80]}%{hashlib.sha256(name.encode()).hexdigest()[:40]}"
+    return prefix + name
+
+
+def tombstones_of(alias: str) -> str:
+    """Return the alias of what is remembered about a table's deleted rows."""
+    return f"{alias}-t"
+
+
+def progress_alias(prefix: str) -> str:
+    """Return the alias of the index that holds how far everything is settled."""
+    return f"{prefix}headrace_progress"
+
+
+def field_of(column: str) -> str:
+    """Return the field of a column: dots, ``%``, ``*``, a leading ``_`` and outer blanks are percent-encoded.
+
+    Dots would make objects, and names with a leading underscore belong to Elasticsearch.
+    """
+    return percent(column, _FIELD_UNSAFE)
