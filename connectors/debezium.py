@@ -93,7 +93,8 @@ class Decoder:
         Args:
             origin: Where the record came from.
             op: ``c``, ``u``, ``r``, ``d``, ``t`` or anything else, None when there is no envelope.
-            before, after: Row images as JSON text.
+            before: The old row, or its key, as JSON text.
+            after: The new row as JSON text.
         """
         try:
             return self._decode(origin, op, before, after)

@@ -19,6 +19,8 @@ from spark_jobs.settle import settle
 
 __all__ = ["batch_runner"]
 
+_ONE_TASK = 2_000
+
 
 def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame, int], None]:
     """Return the function Spark calls for every micro-batch of the sink's query.
@@ -30,7 +32,8 @@ def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame,
     pipeline = spec.model_dump_json()
     sink, _ = sink_of(pipeline)
 
-    def apply(decoded: DataFrame) -> list[Report]:
+    def apply(kafka: DataFrame) -> list[Report]:
+        decoded = envelopes(kafka)
         if sink.placement == "driver":
             return apply_in_driver(decoded, pipeline)
         rows = decoded.mapInArrow(partition_applier(pipeline), REPORT).collect()
@@ -38,11 +41,13 @@ def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame,
 
     def run(kafka: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
+        span = planned(spec.checkpoint, batch_id)
         hit("batch.planned")
-        report = _until_applied(lambda: apply(envelopes(kafka)), progress)
-        settled = planned(spec.checkpoint, batch_id)
-        settle(spec, sink, batch_id, kafka, report, settled)
-        progress.batch(batch_id, time.monotonic() - started, report, settled)
+        # A task costs more than a few thousand records: a small batch of many topics is one task.
+        source = kafka.coalesce(1) if span.records <= _ONE_TASK else kafka
+        report = _until_applied(lambda: apply(source), progress)
+        settle(spec, sink, batch_id, kafka, report, span.ends)
+        progress.batch(batch_id, time.monotonic() - started, report, span.ends)
         progress.state("running")
 
     return run

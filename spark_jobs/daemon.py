@@ -1,4 +1,4 @@
-"""The process Spark forks its Python workers from: what every worker needs is imported once, before the fork."""
+"""The process Spark forks its Python workers from: what they need is imported once, before the fork."""
 
 from __future__ import annotations
 

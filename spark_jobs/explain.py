@@ -11,7 +11,7 @@ _KNOWN = (
         ("failOnDataLoss", "OffsetOutOfRange", "KAFKA_DATA_LOSS", "may have been missed"),
         "KAFKA_DATA_LOST",
         "Kafka no longer holds records that this sink has not read.",
-        "Run `headrace resnapshot` for the source: a gap in history can only be closed by reading the tables again.",
+        "Run `headrace resnapshot`: a gap in history is closed only by reading the tables again.",
     ),
     (
         ("UnknownTopicOrPartition",),

@@ -7,20 +7,39 @@ partition is often a commit marker, which is never delivered, and lag would neve
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from spark_jobs.settle import Settled
 
-__all__ = ["planned"]
+__all__ = ["Span", "planned"]
 
 
-def planned(checkpoint: Path, batch_id: int) -> Settled:
-    """Return (topic, partition) → last offset (inclusive) that batch ``batch_id`` covers."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a micro-batch covers.
+
+    Args:
+        ends: (topic, partition) → last offset (inclusive).
+        records: Upper bound of how many records lie between the previous batch's end and this one's.
+    """
+
+    ends: Settled
+    records: int
+
+
+def planned(checkpoint: Path, batch_id: int) -> Span:
+    """Return what batch ``batch_id`` covers; its offsets are logged before it runs."""
+    ends = _ends(checkpoint, batch_id)
+    begins = _ends(checkpoint, batch_id - 1) if batch_id else {}
+    return Span(ends, sum(end - begins.get(partition, -1) for partition, end in ends.items()))
+
+
+def _ends(checkpoint: Path, batch_id: int) -> Settled:
     lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
-    ends = json.loads(lines[-1])
     return {
         (topic, int(partition)): end - 1
-        for topic, partitions in ends.items()
+        for topic, partitions in json.loads(lines[-1]).items()
         for partition, end in partitions.items()
         if end > 0
     }

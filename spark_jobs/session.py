@@ -29,7 +29,7 @@ def _settings(spec: EngineSpec) -> dict[str, str]:
         "spark.python.daemon.module": "spark_jobs.daemon",
         "spark.task.maxFailures": "1",
         "spark.cleaner.periodicGC.interval": "10min",
-        f"{_STREAMING}.pollingDelay": "5ms",
+        f"{_STREAMING}.pollingDelay": "20ms",
         f"{_STREAMING}.noDataMicroBatches.enabled": "false",
         f"{_STREAMING}.minBatchesToRetain": "20",
         f"{_STREAMING}.metricsEnabled": "false",

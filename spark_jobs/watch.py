@@ -34,7 +34,7 @@ class _Running:
 
 
 class Watch:
-    """Keeps one query per pipeline file; a query that ends with an error is started again, ever more slowly."""
+    """Keeps one query per pipeline file; one that ends with an error starts again, ever more slowly."""
 
     def __init__(self, session: SparkSession, engine: EngineSpec) -> None:
         self._session = session

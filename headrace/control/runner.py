@@ -53,7 +53,7 @@ def stop_engine(run: Path, *, grace: float = 10.0) -> bool:
 
 
 def engine_state(progress: Path, *, fresh_within: float = 10.0) -> dict[str, Any]:
-    """Return the engine's own last word: ``state`` is ``absent`` without one and ``silent`` when it is old."""
+    """Return the engine's last word: ``state`` is ``absent`` without one, ``silent`` when it is old."""
     try:
         value: dict[str, Any] = json.loads((progress / "engine.json").read_text())
     except (OSError, ValueError):

@@ -45,7 +45,7 @@ class Key:
 
     @property
     def escaped(self) -> tuple[str, ...]:
-        """Return each part percent-encoded; NULL and "" as ``%null`` and ``%empty``, which no text encodes to."""
+        """Return each part percent-encoded; NULL and "" as ``%null`` and ``%empty``, which are no text's code."""
         return tuple(_NULL if part is None else escape(part) or _EMPTY for part in self.parts)
 
     @property

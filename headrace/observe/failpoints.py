@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 from headrace.model.errors import HeadraceError
 
@@ -48,7 +49,7 @@ def hit(name: str) -> None:
     if _visits[name] != nth:
         return
     if log := os.environ.get("HEADRACE_FAILPOINTS_LOG"):
-        with open(log, "a", encoding="utf-8") as stream:
+        with Path(log).open("a", encoding="utf-8") as stream:
             stream.write(f"{name}={action}\n")
     kind, _, argument = action.partition(":")
     match kind:
