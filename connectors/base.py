@@ -144,3 +144,7 @@ class Source(Protocol):
     def estimate_rows(self, tables: Sequence[TableId]) -> Mapping[TableId, int]:
         """Return about how many rows the tables hold, by the database's statistics."""
         ...
+
+    def select(self, statement: str) -> list[dict[str, object]]:
+        """Run one statement of the user's and return its rows; empty when it yields none."""
+        ...

@@ -83,7 +83,6 @@ class PostgresSource:
             return catalogue.estimate_rows(connection, tables)
 
     def select(self, statement: str) -> list[dict[str, object]]:
-        """Run one statement of the user's and return its rows; empty when it yields none."""
         with session(self._known) as connection:
             cursor = connection.execute(statement.encode())
             return list(cursor.fetchall()) if cursor.description else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli import stack
+from headrace.cli import lag, psql, resnapshot, sink, source, stack
 
 __all__ = ["app", "run"]
 
@@ -16,6 +16,11 @@ app = typer.Typer(
 )
 
 stack.register(app)
+source.register(app)
+sink.register(app)
+resnapshot.register(app)
+lag.register(app)
+psql.register(app)
 
 
 def run() -> None:

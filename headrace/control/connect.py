@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from headrace.config.secrets import mask_text
 from headrace.model.errors import SourceError, StackError
@@ -16,6 +16,9 @@ __all__ = ["Connect", "ConnectorState"]
 
 class _Busy(Exception):
     """Connect is rebalancing or starting; the same request works soon."""
+
+
+_PASSING = (_Busy, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,18 @@ class ConnectorState:
 class Connect:
     """A client of the Connect workers at ``url``; use it as a context manager.
 
+    Args:
+        url: The workers' REST address.
+        patience: Seconds to keep asking while they are starting or rebalancing.
+
     Raises:
         StackError: From every call, when Connect does not answer (``CONNECT_UNREACHABLE``).
         SourceError: When it refuses (``CONNECTOR_REFUSED``).
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, patience: float = 30.0) -> None:
         self._url = url.rstrip("/")
+        self._patience = patience
         self._client = httpx.Client(base_url=self._url, timeout=60, trust_env=False)
 
     def __enter__(self) -> Connect:
@@ -111,8 +119,14 @@ class Connect:
     def _call(
         self, method: str, path: str, *, json: Any = None, missing: dict[str, Any] | None = None
     ) -> Any:
+        patiently = Retrying(
+            retry=retry_if_exception_type(_PASSING),
+            stop=stop_after_delay(self._patience),
+            wait=wait_exponential_jitter(initial=0.2, max=2, jitter=0.2),
+            reraise=True,
+        )
         try:
-            return self._patiently(method, path, json, missing)
+            return patiently(self._once, method, path, json, missing)
         except (httpx.TransportError, _Busy) as error:
             raise StackError(
                 f"Kafka Connect at {self._url} does not answer: {error or type(error).__name__}",
@@ -120,18 +134,12 @@ class Connect:
                 hint="Start it with `headrace up`; its log is connect.log in the data directory.",
             ) from error
 
-    @retry(
-        retry=retry_if_exception_type(
-            (_Busy, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError)
-        ),
-        stop=stop_after_delay(30),
-        wait=wait_exponential_jitter(initial=0.2, max=2, jitter=0.2),
-        reraise=True,
-    )
-    def _patiently(self, method: str, path: str, json: Any, missing: dict[str, Any] | None) -> Any:
+    def _once(self, method: str, path: str, json: Any, missing: dict[str, Any] | None) -> Any:
         answer = self._client.request(method, path, json=json)
         if answer.status_code == httpx.codes.NOT_FOUND and missing is not None:
             return missing
+        if answer.status_code == httpx.codes.CONFLICT and "already exists" in answer.text:
+            return {}  # an earlier try of this very request got through
         if answer.status_code == httpx.codes.CONFLICT or answer.status_code >= 502:
             raise _Busy(f"it is busy ({answer.status_code})")
         if answer.is_error:

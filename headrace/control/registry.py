@@ -13,7 +13,7 @@ from sqlalchemy import JSON, ForeignKey, create_engine, event, select
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableSchema
@@ -103,7 +103,7 @@ class ResnapshotEntry(_Base):
     __tablename__ = "resnapshots"
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    source: Mapped[str] = mapped_column(ForeignKey("sources.name"))
+    source: Mapped[str] = mapped_column(ForeignKey("sources.name", ondelete="CASCADE"))
     phase: Mapped[str]
     begun_ms: Mapped[int]
     plan: Mapped[dict[str, Any]]
@@ -133,7 +133,9 @@ class Registry:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
-        self._engine: Engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
+        self._engine: Engine = create_engine(
+            f"sqlite:///{path}", connect_args={"timeout": 30}, poolclass=NullPool
+        )
         event.listen(self._engine, "connect", _configure)
         _Base.metadata.create_all(self._engine)
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
@@ -143,10 +145,6 @@ class Registry:
         """Open a transaction; what is read stays readable after it."""
         with self._sessions() as session, session.begin():
             yield session
-
-    def close(self) -> None:
-        """Release the file."""
-        self._engine.dispose()
 
     def source(self, name: str) -> SourceEntry:
         """Return a source.
@@ -218,6 +216,13 @@ class Registry:
             else:
                 known.epoch = max(known.epoch + 1, by_clock)
             return known.epoch
+
+    def loaded(self, name: str) -> None:
+        """Remember that the source's initial snapshot is complete."""
+        with self.begin() as session:
+            found = session.get(SourceEntry, name)
+            if found is not None and found.loaded_ms is None:
+                found.loaded_ms = now_ms()
 
     def note(self, subject: str, what: str, **detail: Any) -> None:
         """Write a line to the journal."""

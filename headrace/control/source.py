@@ -148,7 +148,7 @@ def wait_streaming(
             if state.running:
                 done = initial(kafka, capture).state is SnapshotState.COMPLETED
                 if done and source.hold(capture).active:
-                    _loaded(registry, name)
+                    registry.loaded(name)
                     return
                 rows = sum(high for _, high in kafka.ends(topics).values())
                 text = f"reading the tables: {rows:,} rows" + (f" of about {expected:,}" if expected else "")
@@ -298,13 +298,6 @@ def _unregister(registry: Registry, name: str) -> None:
         found = session.get(SourceEntry, name)
         if found is not None:
             session.delete(found)
-
-
-def _loaded(registry: Registry, name: str) -> None:
-    with registry.begin() as session:
-        found = session.get(SourceEntry, name)
-        if found is not None and found.loaded_ms is None:
-            found.loaded_ms = now_ms()
 
 
 def _stop_and_forget(connect: Connect, connector: str) -> None:

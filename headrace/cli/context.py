@@ -1,0 +1,93 @@
+"""Where commands meet servers: the local stack's addresses, or those of the environment, for control."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.config.pipeline import EngineSpec
+from headrace.config.server import ServerSettings
+from headrace.control.context import Context
+from headrace.local.endpoints import Endpoints
+from headrace.local.home import Home
+from headrace.model.errors import UsageError
+from headrace.model.schema import TableId
+
+__all__ = ["HomeOption", "addresses", "home_of", "open_context", "table_id"]
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Data directory of the stack. [default: HEADRACE_HOME, else the user's own]"),
+]
+
+
+def home_of(root: Path | None) -> Home:
+    """Return the home a command was given, else the default one."""
+    return Home(root.expanduser().absolute()) if root is not None else Home.default()
+
+
+def addresses(home: Home) -> Mapping[str, str]:
+    """Return addresses by the names of :class:`Endpoints`; the environment overrules the local stack.
+
+    Raises:
+        UsageError: When there is neither (``STACK_ABSENT``).
+    """
+    given = {
+        name: str(value)
+        for name, value in ServerSettings().model_dump().items()
+        if name in Endpoints.__dataclass_fields__ and value is not None
+    }
+    if home.exists():
+        from headrace.local.stack import Stack
+
+        return {**Stack(home).endpoints().as_dict(), **given}
+    if {"connect_url", "kafka_bootstrap"} <= given.keys():
+        return {"lake_path": str(home.lake), **given}
+    raise UsageError(
+        f"There is no stack in {home.root}.",
+        code="STACK_ABSENT",
+        hint="headrace up; or set HEADRACE_CONNECT_URL and HEADRACE_KAFKA_BOOTSTRAP to use other servers.",
+    )
+
+
+def open_context(root: Path | None) -> Context:
+    """Return what control needs to act on the installation at ``root``."""
+    home = home_of(root)
+    known = addresses(home)
+
+    def engine() -> EngineSpec:
+        # The jars may have to be fetched; only commands that start the engine wait for that.
+        from headrace.local.artefacts import resolve
+        from headrace.local.java import spark_java_home
+
+        return EngineSpec(
+            pipelines=home.pipelines,
+            progress=home.progress,
+            run=home.run,
+            logs=home.logs,
+            work=home.root / "spark",
+            java_home=spark_java_home(),
+            jars=tuple(resolve(["spark"])["spark"]),
+        )
+
+    return Context(
+        registry=home.root / "registry.db",
+        secrets=home.root / "secrets",
+        connect_url=known["connect_url"],
+        kafka_bootstrap=known["kafka_bootstrap"],
+        pipelines=home.pipelines,
+        progress=home.progress,
+        checkpoints=home.checkpoints,
+        dead_letters=home.root / "dead-letters",
+        run=home.run,
+        engine=engine,
+    )
+
+
+def table_id(text: str) -> TableId:
+    """Return the table of ``schema.name``; without a schema it is in ``public``."""
+    schema, dot, name = text.partition(".")
+    return TableId(schema, name) if dot else TableId("public", text)

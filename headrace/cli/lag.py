@@ -1,0 +1,116 @@
+"""``headrace lag``: how far every table of every sink is, and what is wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+
+from headrace.cli.context import HomeOption, open_context
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.show import age, grid, number, size, state_text
+from headrace.control.lag import LagReport, measure
+
+__all__ = ["register", "render"]
+
+
+def render(report: LagReport) -> RenderableType:
+    """Return the report as tables for a terminal."""
+    sources = grid(
+        ("source", "state", "slot lag>", "heartbeat>", "reason"),
+        [
+            (
+                s.source,
+                state_text(s.state),
+                size(s.slot_lag_bytes),
+                age(s.heartbeat_seconds),
+                escape(s.reason),
+            )
+            for s in report.sources
+        ],
+    )
+    sinks = grid(
+        ("sink", "state", "latency p50>", "p99>", "reason"),
+        [
+            (
+                s.sink,
+                state_text(s.state),
+                _milliseconds(s.latency_ms.get("p50")),
+                _milliseconds(s.latency_ms.get("p99")),
+                escape(s.reason),
+            )
+            for s in report.sinks
+        ],
+    )
+    tables = grid(
+        ("table", "sink", "state", "lag records>", "freshness>", "applied>", "rejected>"),
+        [
+            (
+                t.table,
+                t.sink,
+                state_text(t.state),
+                number(t.lag_records),
+                age(t.freshness_seconds),
+                number(t.applied),
+                number(t.rejected),
+            )
+            for t in report.tables
+        ],
+    )
+    remedies = dict.fromkeys([*(s.remedy for s in report.sources), *(s.remedy for s in report.sinks)])
+    verdict = "[green]in sync[/]" if report.in_sync else "[yellow]not in sync[/]"
+    return Group(
+        sources,
+        "",
+        sinks,
+        "",
+        tables,
+        "",
+        verdict,
+        *(f"[yellow]remedy:[/] {escape(remedy)}" for remedy in remedies),
+    )
+
+
+def _milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f} ms"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+
+    @app.command("lag")
+    @fails_clearly
+    def lag(
+        watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again until interrupted.")] = False,
+        interval: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 1.0,
+        home: HomeOption = None,
+        as_json: JsonFlag = False,
+    ) -> None:
+        """Tell slot lag, consumer lag, latency and freshness, and one word per table and sink.
+
+        Slot lag: bytes of WAL the database keeps. Lag records: offsets a sink has not settled.
+        Latency: commit → applied, per change. Freshness: the sink shows the table as of so long ago.
+
+        Example: `headrace lag --watch`
+        """
+        context = open_context(home)
+        if as_json:
+            print_json(measure(context).as_dict())
+            while watch:
+                time.sleep(interval)
+                print_json(measure(context).as_dict())
+            return
+        if not watch:
+            out.print(render(measure(context)))
+            return
+        try:
+            with Live(render(measure(context)), console=out, auto_refresh=False) as live:
+                while True:
+                    time.sleep(interval)
+                    live.update(render(measure(context)), refresh=True)
+        except KeyboardInterrupt:
+            raise typer.Exit from None

@@ -1,0 +1,98 @@
+"""How findings, states, sizes and ages look in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from headrace.cli.output import err, out
+from headrace.control.lag import State
+from headrace.model.finding import Finding
+from sinks.base import Finding as SinkFinding
+
+__all__ = ["age", "findings_as_dicts", "grid", "number", "print_findings", "say_to", "size", "state_text"]
+
+_COLOURS = {
+    State.STREAMING: "green",
+    State.CATCHING_UP: "yellow",
+    State.SNAPSHOTTING: "cyan",
+    State.SETUP: "cyan",
+    State.PAUSED: "blue",
+    State.DEGRADED: "yellow",
+    State.FAILED: "red",
+    State.RESYNC_REQUIRED: "bold red",
+}
+_MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
+
+
+def state_text(state: State) -> str:
+    """Return the state's word in its colour."""
+    return f"[{_COLOURS[state]}]{state.value}[/]"
+
+
+def age(seconds: float | None) -> str:
+    """Return an age for people; ``–`` when it is not known."""
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes for people; ``–`` when it is not known."""
+    if count is None:
+        return "–"
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def number(value: int | None) -> str:
+    """Return a number for people; ``–`` when it is not known."""
+    return "–" if value is None else f"{value:,}"
+
+
+def grid(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
+    """Return a table; a heading that ends in ``>`` is right-aligned. Cells are markup."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading.rstrip(">"), justify="right" if heading.endswith(">") else "left")
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
+
+
+def print_findings(findings: Iterable[Finding | SinkFinding], *, quiet_ok: bool = False) -> None:
+    """Print findings, each with its code and, below, its hint."""
+    for finding in findings:
+        level = finding.severity.value
+        if quiet_ok and level == "ok":
+            continue
+        out.print(f"{_MARKS[level]} {escape(finding.message)} [dim]{finding.code}[/]", highlight=False)
+        if finding.hint:
+            out.print(f"    {finding.hint}", markup=False, highlight=False, style="dim", soft_wrap=True)
+
+
+def findings_as_dicts(findings: Iterable[Finding | SinkFinding]) -> list[dict[str, str]]:
+    """Return findings JSON-ready."""
+    return [
+        {"severity": f.severity.value, "code": f.code, "message": f.message, "hint": f.hint} for f in findings
+    ]
+
+
+class say_to:  # noqa: N801 - reads as a verb where it is used
+    """Tells steps on standard error, unless JSON was asked for."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._silent = as_json
+
+    def __call__(self, step: str) -> None:
+        if not self._silent:
+            err.print(f"[dim]·[/] {escape(step)}", highlight=False)

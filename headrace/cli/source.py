@@ -1,0 +1,257 @@
+"""``headrace source``: the database that is followed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.context import HomeOption, addresses, home_of, open_context, table_id
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.show import age, findings_as_dicts, grid, print_findings, say_to, size, state_text
+from headrace.config.source import SourceSettings
+from headrace.control import lag, source
+from headrace.control.context import Context
+from headrace.control.registry import Registry, SourceEntry
+from headrace.model.errors import UsageError
+from headrace.model.finding import Severity
+
+__all__ = ["register"]
+
+commands = typer.Typer(no_args_is_help=True, help="The source database: check, add, list, show, remove.")
+
+Name = Annotated[str, typer.Argument(help="The source's name.")]
+Url = Annotated[
+    str | None,
+    typer.Argument(
+        help="postgres://user:password@host:port/database, or env:NAME to take it from a variable."
+        " Without it: the local stack's Postgres.",
+        show_default=False,
+    ),
+]
+Tables = Annotated[
+    list[str] | None, typer.Option("--table", "-t", help="A table, schema.name; may be repeated.")
+]
+Schemas = Annotated[
+    list[str] | None,
+    typer.Option("--schema", help="All tables of a schema; may be repeated. [default: public]"),
+]
+
+
+@commands.command("check")
+@fails_clearly
+def check(
+    url: Url = None,
+    table: Tables = None,
+    schema: Schemas = None,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what speaks for or against following a database. Changes nothing.
+
+    Example: `headrace source check postgres://me@db.example/shop --table public.orders`
+    """
+    findings = source.check(
+        _url(url, home), tables=[table_id(name) for name in table or ()], schemas=schema or ["public"]
+    )
+    fit = all(finding.severity is not Severity.ERROR for finding in findings)
+    if as_json:
+        print_json({"fit": fit, "findings": findings_as_dicts(findings)})
+    else:
+        print_findings(findings)
+    if not fit:
+        raise typer.Exit(1)
+
+
+@commands.command("add")
+@fails_clearly
+def add(
+    name: Name,
+    url: Url = None,
+    table: Tables = None,
+    schema: Schemas = None,
+    wait: Annotated[bool, typer.Option(help="Return only when it streams.")] = True,
+    heartbeat_ms: Annotated[int, typer.Option(min=100, help="Grain of freshness, milliseconds.")] = 1000,
+    snapshot_threads: Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")] = 1,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Follow a database: check it, prepare it, start its connector, wait until it streams.
+
+    Example: `headrace source add shop postgres://me:secret@db.example/shop --schema public`
+    """
+    context = open_context(home)
+    entry = source.add(
+        context,
+        name,
+        _url(url, home),
+        tables=[table_id(text) for text in table or ()],
+        schemas=schema or ["public"],
+        settings=SourceSettings(heartbeat_ms=heartbeat_ms, snapshot_threads=snapshot_threads),
+        wait=wait,
+        say=say_to(as_json=as_json),
+    )
+    if as_json:
+        print_json(_described(context, entry))
+    else:
+        doing = "streams" if wait else "is being read"
+        out.print(
+            f"[green]✓[/] {name} {doing}: {len(entry.tables)} tables of {entry.address}", highlight=False
+        )
+
+
+@commands.command("list")
+@fails_clearly
+def list_(home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """List sources and how they do.
+
+    Example: `headrace source list`
+    """
+    context = open_context(home)
+    entries = Registry(context.registry).sources()
+    if as_json:
+        print_json([_described(context, entry) for entry in entries])
+        return
+    states = {found.source: found for found in lag.measure(context).sources}
+    out.print(
+        grid(
+            ("source", "state", "tables>", "slot lag>", "address"),
+            [
+                (
+                    entry.name,
+                    state_text(states[entry.name].state),
+                    len(entry.tables),
+                    size(states[entry.name].slot_lag_bytes),
+                    entry.address,
+                )
+                for entry in entries
+            ],
+        )
+    )
+
+
+@commands.command("show")
+@fails_clearly
+def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """Show one source: its state, its tables, their keys and topics.
+
+    Example: `headrace source show shop --json`
+    """
+    context = open_context(home)
+    entry = Registry(context.registry).source(name)
+    described = _described(context, entry)
+    if as_json:
+        print_json(described)
+        return
+    out.print(f"[bold]{name}[/]  {state_text(described['state'])}  {entry.address}", highlight=False)
+    for label in ("reason", "remedy"):
+        if described[label]:
+            out.print(f"{label}: {described[label]}", markup=False, highlight=False)
+    held, beat = size(described["slot_lag_bytes"]), age(described["heartbeat_seconds"])
+    out.print(f"slot lag {held}, last heartbeat {beat} ago", highlight=False)
+    out.print(
+        grid(
+            ("table", "key", "columns>", "topic"),
+            [
+                (table, ", ".join(facts["key"]), len(facts["columns"]), facts["topic"])
+                for table, facts in described["tables"].items()
+            ],
+        )
+    )
+
+
+@commands.command("pause")
+@fails_clearly
+def pause(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """Stop reading; the database keeps the WAL meanwhile.
+
+    Example: `headrace source pause shop`
+    """
+    source.pause(open_context(home), name)
+    _done(name, "paused", as_json)
+
+
+@commands.command("resume")
+@fails_clearly
+def resume(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """Read on, also after a failure.
+
+    Example: `headrace source resume shop`
+    """
+    source.resume(open_context(home), name)
+    _done(name, "resumed", as_json)
+
+
+@commands.command("remove")
+@fails_clearly
+def remove(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """Remove connector, slot, publication and topics. Sinks must be removed first.
+
+    Example: `headrace source remove shop`
+    """
+    source.remove(open_context(home), name, say=say_to(as_json=as_json))
+    _done(name, "removed", as_json)
+
+
+def _done(name: str, what: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"source": name, "done": what})
+    else:
+        out.print(f"[green]✓[/] {name} {what}", highlight=False)
+
+
+def _url(text: str | None, home: Path | None) -> str:
+    if text is None:
+        found = addresses(home_of(home)).get("postgres_dsn")
+        if found is None:
+            raise UsageError(
+                "No database was named.",
+                code="SOURCE_URL_MISSING",
+                hint="Give its URL, or set HEADRACE_POSTGRES_DSN.",
+            )
+        return found
+    if not text.startswith("env:"):
+        return text
+    try:
+        return os.environ[text[4:]]
+    except KeyError:
+        raise UsageError(
+            f"The variable {text[4:]} is not set.",
+            code="SOURCE_URL_MISSING",
+            hint=f"export {text[4:]}=postgres://…",
+        ) from None
+
+
+def _described(context: Context, entry: SourceEntry) -> dict[str, Any]:
+    seen = next(found for found in lag.measure(context).sources if found.source == entry.name)
+    return {
+        "source": entry.name,
+        "kind": entry.kind,
+        "address": entry.address,
+        "state": seen.state,
+        "reason": seen.reason,
+        "remedy": seen.remedy,
+        "slot_lag_bytes": seen.slot_lag_bytes,
+        "heartbeat_seconds": seen.heartbeat_seconds,
+        "created_ms": entry.created_ms,
+        "loaded_ms": entry.loaded_ms,
+        "tables": {
+            str(table.schema.table): {
+                "topic": table.topic,
+                "epoch": table.epoch,
+                "key": list(table.schema.key),
+                "columns": [
+                    {"name": c.name, "type": c.type.value, "dimensions": c.dimensions, "native": c.native}
+                    for c in table.schema.columns
+                ],
+            }
+            for table in entry.tables
+        },
+    }
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this room to ``app``."""
+    app.add_typer(commands, name="source")

@@ -1,0 +1,78 @@
+"""What the engine last said of each sink, read from its progress files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["SinkProgress", "TableProgress", "read_progress"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """Counters of one table at one sink.
+
+    Args:
+        applied, stale, rejected: Changes by outcome.
+        last_commit_ms: Commit time of the newest streamed change applied, Unix milliseconds.
+        last_applied_ms: When it was applied.
+    """
+
+    applied: int = 0
+    stale: int = 0
+    rejected: int = 0
+    last_commit_ms: int | None = None
+    last_applied_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkProgress:
+    """One progress file.
+
+    Args:
+        state: The engine's word: starting, running, degraded, paused, failed, stopped or removed.
+        error: ``{"code", "message", "hint"}`` when something is wrong.
+        updated_ms: When the file was written, Unix milliseconds.
+        first_row_ms: When the first change was applied.
+        next_offsets: ``(topic, partition)`` → the next offset to read; everything below is settled.
+        tables: Table → counters.
+        latency_ms: Commit → applied of streamed changes: p50, p99, count.
+    """
+
+    state: str
+    error: Mapping[str, str] | None
+    updated_ms: int
+    first_row_ms: int | None
+    next_offsets: Mapping[tuple[str, int], int]
+    tables: Mapping[str, TableProgress]
+    latency_ms: Mapping[str, Any]
+
+
+_COUNTERS = ("applied", "stale", "rejected", "last_commit_ms", "last_applied_ms")
+
+
+def read_progress(directory: Path, sink: str) -> SinkProgress | None:
+    """Return the sink's progress; None when the engine has not written any yet."""
+    try:
+        value: dict[str, Any] = json.loads((directory / f"{sink}.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return SinkProgress(
+        state=value["state"],
+        error=value.get("error"),
+        updated_ms=value["updated_ms"],
+        first_row_ms=value.get("first_row_ms"),
+        next_offsets={
+            (topic, int(partition)): offset
+            for topic, partitions in value.get("offsets", {}).items()
+            for partition, offset in partitions.items()
+        },
+        tables={
+            table: TableProgress(**{name: counters[name] for name in _COUNTERS if name in counters})
+            for table, counters in value.get("tables", {}).items()
+        },
+        latency_ms=value.get("latency_ms", {}),
+    )

@@ -1,0 +1,297 @@
+"""A sink's life: checked, its targets created, its pipeline handed to the engine, removed again."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
+from headrace.config.source import valid_name
+from headrace.control.context import Context
+from headrace.control.progress import read_progress
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry, now_ms
+from headrace.control.runner import engine_state, ensure_engine
+from headrace.model.errors import SinkError, UsageError
+from headrace.model.position import Position
+from headrace.model.schema import TableId
+from sinks import registry as kinds
+from sinks.base import Finding, Severity, Sink
+
+__all__ = ["add", "checked_settings", "open_sink", "pause", "remove", "resume", "tables_of", "wait_running"]
+
+Say = Callable[[str], None]
+_START_S = 180.0
+_STOP_S = 30.0
+_SAMPLE = 1_000
+
+
+def checked_settings(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings as the kind's own model understands them.
+
+    Raises:
+        UsageError: When it does not (``SINK_KIND_UNKNOWN``, ``SINK_SETTINGS_INVALID``).
+    """
+    model = kinds.config_model(kind)
+    try:
+        model(**settings)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'settings'}: {problem['msg']}"
+            for problem in error.errors()
+        )
+        known = ", ".join(model.model_fields)
+        raise UsageError(
+            f"The settings do not fit a {kind} sink: {wrong}.",
+            code="SINK_SETTINGS_INVALID",
+            hint=f"Settings of {kind}: {known}.",
+        ) from None
+    return dict(settings)
+
+
+def add(
+    context: Context,
+    name: str,
+    kind: str,
+    *,
+    settings: Mapping[str, Any],
+    source: str | None = None,
+    tables: Sequence[TableId] = (),
+    wait: bool = True,
+    say: Say = lambda _: None,
+) -> tuple[SinkEntry, list[Finding]]:
+    """Register a sink, create its targets and start applying; return it and what the check said.
+
+    Without ``wait`` it returns when the engine was told; with it, when the sink's query runs.
+
+    Raises:
+        UsageError: When the name, the settings or the target are taken or invalid.
+        SinkError: When the store is unfit or the query fails to start.
+    """
+    valid_name(name, of="sink")
+    registry = Registry(context.registry)
+    if name in (entry.name for entry in registry.sinks()):
+        raise UsageError(
+            f"There is a sink “{name}” already.", code="SINK_EXISTS", hint=f"headrace sink remove {name}"
+        )
+    origin = registry.source(source) if source else registry.only_source()
+    captured = _captured(origin, tables)
+    entry = SinkEntry(
+        name=name,
+        kind=kind,
+        source=origin.name,
+        settings=checked_settings(kind, settings),
+        tables={},
+        created_ms=now_ms(),
+    )
+    with ExitStack() as undo:
+        with closing(open_sink(entry)) as sink:
+            say("checking the store")
+            findings = sink.check()
+            _refuse_unfit(findings)
+            entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
+            _refuse_shared(registry, entry)
+            say(f"creating {len(captured)} targets")
+            for table in captured:
+                sink.prepare(table.schema)
+                _clear_older(sink, table, say)
+        with registry.begin() as session:
+            session.add(entry)
+        undo.callback(_unregister, registry, name)
+        say("starting to apply")
+        _discard_run(context, name)
+        undo.callback(_withdraw, context, name)
+        write_private(_spec_path(context, name), _spec(context, origin, entry, captured).model_dump_json())
+        ensure_engine(context.engine())
+        if wait:
+            wait_running(context, name)
+        undo.pop_all()
+    registry.note(f"sink {name}", "added", kind=kind, source=origin.name)
+    return entry, findings
+
+
+def wait_running(context: Context, name: str, *, timeout: float = _START_S) -> None:
+    """Return when the sink's query runs.
+
+    Raises:
+        SinkError: When it fails, with the engine's own reason, or does not run in time.
+    """
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        progress = read_progress(context.progress, name)
+        if progress is not None and progress.state == "running":
+            return
+        if progress is not None and progress.state == "failed" and progress.error:
+            error = progress.error
+            raise SinkError(error["message"], code=error["code"], hint=error.get("hint", ""))
+        time.sleep(0.1)
+    engine = engine_state(context.progress)["state"]
+    raise SinkError(
+        f"Sink {name} does not run after {timeout:.0f} s; the engine is {engine}.",
+        code="SINK_NOT_STARTED",
+        hint=f"The engine's log is in {context.engine().logs}.",
+    )
+
+
+def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambda _: None) -> None:
+    """Stop applying and forget the sink; with ``purge`` its targets and their data go too.
+
+    Raises:
+        SinkError: When ``purge`` fails; the sink then stays registered, stopped, to be removed again.
+    """
+    registry = Registry(context.registry)
+    entry = registry.sink(name)
+    say("stopping its query")
+    _withdraw(context, name)
+    if purge:
+        say("removing its targets")
+        with closing(open_sink(entry)) as sink:
+            for table in tables_of(registry, entry):
+                sink.drop(table.schema)
+        shutil.rmtree(context.dead_letters / name, ignore_errors=True)
+    _discard_run(context, name)
+    _unregister(registry, name)
+    registry.note(f"sink {name}", "removed", purged=purge)
+
+
+def pause(context: Context, name: str) -> None:
+    """Stop applying; changes wait in Kafka."""
+    _set_paused(context, name, True)
+
+
+def resume(context: Context, name: str) -> None:
+    """Apply on; starts the engine when it does not run."""
+    _set_paused(context, name, False)
+    ensure_engine(context.engine())
+
+
+def open_sink(entry: SinkEntry) -> Sink:
+    """Return the entry's store; close it after use."""
+    return kinds.build(entry.kind, entry.name, entry.settings)
+
+
+def tables_of(registry: Registry, entry: SinkEntry) -> list[SourceTableEntry]:
+    """Return the tables the sink mirrors, in the source's order."""
+    return [table for table in registry.source(entry.source).tables if table.topic in entry.tables]
+
+
+def _captured(origin: SourceEntry, wanted: Sequence[TableId]) -> list[SourceTableEntry]:
+    known = {table.schema.table: table for table in origin.tables}
+    missing = [str(table) for table in wanted if table not in known]
+    if missing:
+        raise UsageError(
+            f"Source {origin.name} does not capture {', '.join(missing)}.",
+            code="TABLE_NOT_CAPTURED",
+            hint=f"Captured: {', '.join(map(str, known))}.",
+        )
+    return [known[table] for table in wanted] if wanted else list(known.values())
+
+
+def _refuse_unfit(findings: Sequence[Finding]) -> None:
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise SinkError(
+            " ".join(finding.message for finding in errors),
+            code=errors[0].code if len(errors) == 1 else "SINK_UNFIT",
+            hint="\n".join(finding.hint for finding in errors if finding.hint),
+        )
+
+
+def _refuse_shared(registry: Registry, entry: SinkEntry) -> None:
+    """Two writers of one target would each undo the other's deletes."""
+    for other in registry.sinks():
+        if other.kind != entry.kind or _place(other.settings) != _place(entry.settings):
+            continue
+        shared = [facts for facts in entry.tables.values() if facts in other.tables.values()]
+        if shared:
+            raise UsageError(
+                f"Sink {other.name} writes to the same target already: {shared[0]}.",
+                code="SINK_TARGET_TAKEN",
+                hint="Give the new sink another prefix or path.",
+            )
+
+
+def _place(settings: Mapping[str, Any]) -> object:
+    return settings.get("url")
+
+
+def _clear_older(sink: Sink, table: SourceTableEntry, say: Say) -> None:
+    """Remove what an earlier life of the source left; refuse what claims to be of a later one."""
+    begin, after = Position(table.epoch, 0), Position(table.epoch + 1, 0)
+    versions = [stored.version for stored in islice(sink.scan(table.schema), _SAMPLE)]
+    if any(version >= after.version for version in versions):
+        raise SinkError(
+            f"The target of {table.schema.table} holds rows of a later life of this source than ours.",
+            code="SINK_TARGET_AHEAD",
+            hint="Another installation may write there; choose another target, or remove its data.",
+        )
+    if any(version < begin.version for version in versions):
+        say(f"{table.schema.table}: removing rows of an earlier life of the source")
+        sink.truncate(table.schema, begin)
+
+
+def _spec(
+    context: Context, origin: SourceEntry, entry: SinkEntry, captured: Sequence[SourceTableEntry]
+) -> PipelineSpec:
+    return PipelineSpec(
+        sink=entry.name,
+        kind=entry.kind,
+        settings=entry.settings,
+        source=origin.name,
+        kafka_bootstrap=context.kafka_bootstrap,
+        placeholder=origin.placeholder,
+        tables=tuple(TableSpec(topic=t.topic, epoch=t.epoch, table=t.table) for t in captured),
+        checkpoint=context.checkpoints / entry.name,
+        dead_letters=context.dead_letters / entry.name,
+    )
+
+
+def _spec_path(context: Context, name: str) -> Path:
+    return context.pipelines / f"{name}.json"
+
+
+def _set_paused(context: Context, name: str, paused: bool) -> None:
+    registry = Registry(context.registry)
+    registry.sink(name)
+    path = _spec_path(context, name)
+    spec = load_pipeline(path)
+    if spec.paused != paused:
+        write_private(path, spec.model_copy(update={"paused": paused}).model_dump_json())
+        registry.note(f"sink {name}", "paused" if paused else "resumed")
+
+
+def _withdraw(context: Context, name: str) -> None:
+    """Take the pipeline from the engine and wait until it has let go."""
+    _spec_path(context, name).unlink(missing_ok=True)
+    deadline = time.monotonic() + _STOP_S
+    while time.monotonic() < deadline:
+        progress = read_progress(context.progress, name)
+        if progress is None or progress.state in ("removed", "stopped"):
+            return
+        if engine_state(context.progress)["state"] in ("absent", "silent", "stopped"):
+            return
+        time.sleep(0.1)
+    raise SinkError(
+        f"The engine has not let go of sink {name} after {_STOP_S:.0f} s.",
+        code="SINK_BUSY",
+        hint="Try again; or stop the engine with `headrace down`.",
+    )
+
+
+def _discard_run(context: Context, name: str) -> None:
+    """Remove checkpoint and progress, so that a namesake later reads from the beginning."""
+    shutil.rmtree(context.checkpoints / name, ignore_errors=True)
+    (context.progress / f"{name}.json").unlink(missing_ok=True)
+
+
+def _unregister(registry: Registry, name: str) -> None:
+    with registry.begin() as session:
+        found = session.get(SinkEntry, name)
+        if found is not None:
+            session.delete(found)
