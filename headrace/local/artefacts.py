@@ -17,7 +17,10 @@ from headrace.local.lockfile import ANY_PLATFORM, Artefact, load, this_platform
 from headrace.local.mirrors import Mirror, find_mirror
 from headrace.model.errors import EnvironmentError_, HeadraceError
 
-__all__ = ["OnProgress", "locked", "missing", "resolve"]
+__all__ = ["Files", "OnProgress", "locked", "missing", "resolve"]
+
+Files = dict[str, list[Path]]
+"""Paths by group."""
 
 OnProgress = Callable[[str, int], None]
 """Called with an artefact's file name and the number of its bytes that have newly arrived."""
@@ -49,9 +52,7 @@ def missing(groups: Iterable[str], *, verify: bool = False) -> list[Artefact]:
     return [item for item in locked(groups) if not cache.has(item, full=verify)]
 
 
-def resolve(
-    groups: Iterable[str], on_progress: OnProgress | None = None, *, verify: bool = False
-) -> dict[str, list[Path]]:
+def resolve(groups: Iterable[str], on_progress: OnProgress | None = None, *, verify: bool = False) -> Files:
     """Return the files of each group, downloading what is missing or damaged.
 
     Works without a network once the cache holds everything. Several processes may call it at once.
@@ -73,7 +74,7 @@ def resolve(
             lacking = [item for item in wanted if not cache.has(item)]
             if lacking:
                 _download(cache, lacking, on_progress)
-    files: dict[str, list[Path]] = {}
+    files: Files = {}
     for item in wanted:
         files.setdefault(item.group, []).append(cache.path(item))
     return files

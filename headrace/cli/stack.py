@@ -1,0 +1,189 @@
+"""``headrace up | status | down``: the local stack of real servers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.local.events import ServerStatus, StackEvent
+from headrace.local.home import Home
+from headrace.local.stack import Stack
+from headrace.model.errors import StackError
+
+__all__ = ["HomeOption", "Progress", "home_of", "register"]
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Directory of the stack.", envvar="HEADRACE_HOME", show_default=False),
+]
+
+_STYLES = {
+    "resolving": "cyan",
+    "starting": "cyan",
+    "ready": "green",
+    "running": "green",
+    "stopped": "dim",
+    "unresponsive": "yellow",
+    "failed": "bold red",
+    "died": "bold red",
+}
+
+
+def home_of(option: Path | None) -> Home:
+    """Return the home of ``--home``, else the default one."""
+    return Home(option.expanduser().absolute()) if option else Home.default()
+
+
+class Progress:
+    """One line per server that is rewritten as it starts; plain lines where there is no terminal."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self._events: dict[str, StackEvent] = {}
+        self._began: dict[str, float] = {}
+        self._silent = silent
+        self._live = Live(self, console=out, refresh_per_second=8) if out.is_terminal and not silent else None
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, event: StackEvent) -> None:
+        """Take an event of the stack."""
+        self._began.setdefault(event.server, time.monotonic() - event.seconds)
+        before = self._events.get(event.server)
+        self._events[event.server] = event
+        if self._silent or self._live is not None:
+            return
+        # Without a terminal a line per step, not one per downloaded block.
+        if before is None or before.state != event.state:
+            out.print(self._line(event), soft_wrap=True)
+
+    def __rich__(self) -> Table:
+        """Draw the lines as they stand."""
+        table = Table.grid()
+        for event in list(self._events.values()):
+            table.add_row(self._line(event))
+        return table
+
+    def _line(self, event: StackEvent) -> Text:
+        going = event.state in ("resolving", "starting")
+        seconds = time.monotonic() - self._began[event.server] if going else event.seconds
+        style = _STYLES.get(event.state, "")
+        detail = event.detail.splitlines()[0] if event.detail else ""
+        return Text.assemble(
+            f"  {event.server:<14}", (f"{event.state:<12}", style), f"{seconds:6.1f} s  ", (detail, "dim")
+        )
+
+
+@fails_clearly
+def up(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Start this server only; may be repeated.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash every cached file again.")] = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start the local stack: Postgres, Kafka, Kafka Connect, Elasticsearch, Redis. Harmless to repeat."""
+    began = time.monotonic()
+    stack = Stack(home_of(home))
+    seconds: dict[str, dict[str, Any]] = {}
+    with Progress(silent=as_json) as progress:
+
+        def on_event(event: StackEvent) -> None:
+            if event.state in ("ready", "running"):
+                seconds[event.server] = {"state": event.state, "seconds": round(event.seconds, 2)}
+            progress(event)
+
+        names = {name for item in only for name in item.split(",")} if only else None
+        endpoints = stack.up(on_event, names, verify=verify)
+    took = round(time.monotonic() - began, 2)
+    if as_json:
+        servers = seconds
+        print_json({"home": str(stack.home.root), "seconds": took, "servers": servers, **endpoints.as_dict()})
+        return
+    out.print(f"[green]up[/] in {took:.1f} s, home {stack.home.root}", highlight=False)
+    for name, value in endpoints.as_dict().items():
+        out.print(f"  {name:<18} {value}", highlight=False, markup=False, soft_wrap=True)
+
+
+@fails_clearly
+def status(home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """Show every server: state, pid, port, memory, version; and where they are reached."""
+    stack = Stack(home_of(home))
+    servers = stack.status()
+    try:
+        endpoints = stack.endpoints().as_dict()
+    except StackError:
+        endpoints = {}
+    if as_json:
+        items = [server.as_dict() for server in servers]
+        print_json({"home": str(stack.home.root), "servers": items, "endpoints": endpoints, **endpoints})
+        return
+    out.print(_table(servers))
+    for name, value in endpoints.items():
+        out.print(f"  {name:<18} {value}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(servers: list[ServerStatus]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("server", "state"):
+        table.add_column(column)
+    for column in ("pid", "port", "memory", "up"):
+        table.add_column(column, justify="right")
+    table.add_column("version")
+    for server in servers:
+        table.add_row(
+            server.name,
+            Text(server.state, _STYLES.get(server.state, "")),
+            str(server.pid or "-"),
+            str(server.port or "-"),
+            f"{server.rss_mib:.0f} MiB" if server.rss_mib is not None else "-",
+            f"{server.uptime_seconds:.0f} s" if server.uptime_seconds is not None else "-",
+            server.version,
+        )
+    return table
+
+
+@fails_clearly
+def down(
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the stack's data, too.")] = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Stop what this stack started, in order; with --purge delete its data."""
+    began = time.monotonic()
+    stack = Stack(home_of(home))
+    stopped: list[str] = []
+    with Progress(silent=as_json) as progress:
+
+        def on_event(event: StackEvent) -> None:
+            stopped.append(event.server)
+            progress(event)
+
+        killed = stack.down(purge, on_event)
+    took = round(time.monotonic() - began, 2)
+    if as_json:
+        print_json({"stopped": stopped, "killed": killed, "purged": purge, "seconds": took})
+        return
+    what = "down and purged" if purge else "down"
+    out.print(f"[green]{what}[/] in {took:.1f} s", highlight=False)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this room to ``app``."""
+    app.command()(up)
+    app.command()(status)
+    app.command()(down)

@@ -1,0 +1,71 @@
+"""The account that servers run under when they refuse root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.model.errors import EnvironmentError_
+
+__all__ = ["Account", "check_reachable", "unprivileged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of this machine."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def unprivileged() -> Account | None:
+    """Return the account to give privileges up for; None when we are no root and need none.
+
+    It is ``HEADRACE_USER`` if set, else ``headrace`` if the machine has such a user, else ``nobody``.
+
+    Raises:
+        EnvironmentError_: ``STACK_NO_ACCOUNT``.
+    """
+    if os.geteuid() != 0:
+        return None
+    named = os.environ.get("HEADRACE_USER")
+    for name in [named] if named else ["headrace", "nobody"]:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if entry.pw_uid != 0:
+            return Account(name, entry.pw_uid, entry.pw_gid)
+    raise EnvironmentError_(
+        f"Postgres refuses to run as root and there is no user {named or 'nobody'} to run it as.",
+        code="STACK_NO_ACCOUNT",
+        hint="Run headrace as an ordinary user, or set HEADRACE_USER to an unprivileged one.",
+    )
+
+
+def check_reachable(account: Account, path: Path, variable: str) -> None:
+    """See that an account can pass every directory above ``path``.
+
+    Raises:
+        EnvironmentError_: ``STACK_HOME_UNREACHABLE`` with the directory that is in the way.
+    """
+    # Asked of the system, not computed from mode bits: access lists and mounts have a say, too.
+    for directory in [*reversed(path.parents), path]:
+        answer = subprocess.run(
+            ["/bin/sh", "-c", 'test -x "$0"', str(directory)],
+            user=account.uid,
+            group=account.gid,
+            extra_groups=[],
+            cwd="/",
+            check=False,
+        )
+        if answer.returncode != 0:
+            raise EnvironmentError_(
+                f"Postgres runs as {account.name}, who cannot pass {directory} on the way to {path}.",
+                code="STACK_HOME_UNREACHABLE",
+                hint=f"Set {variable} to a directory everybody can pass, e.g. under /var/lib or /var/tmp.",
+            )

@@ -1,0 +1,92 @@
+"""Kafka Connect, distributed mode with one worker, and the Debezium Postgres connector as its plugin."""
+
+from __future__ import annotations
+
+import signal
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from headrace.local.cache import write_atomically
+from headrace.local.jvm import java_command, jvm_options, log4j2_properties
+from headrace.local.ports import HOST
+from headrace.local.server import Launch, Site
+from headrace.local.unpack import safe_extract_tar, unpacked
+
+__all__ = ["Connect"]
+
+_SETTINGS = """\
+bootstrap.servers={host}:{kafka}
+group.id=headrace-connect
+listeners=http://{host}:{port}
+rest.advertised.host.name={host}
+rest.advertised.port={port}
+plugin.path={plugins}
+plugin.discovery=service_load
+
+config.storage.topic=headrace-connect-config
+config.storage.replication.factor=1
+offset.storage.topic=headrace-connect-offsets
+offset.storage.replication.factor=1
+offset.storage.partitions=1
+status.storage.topic=headrace-connect-status
+status.storage.replication.factor=1
+status.storage.partitions=1
+
+# Records and the offsets of where they came from are written in one transaction: a worker that is killed
+# neither loses nor repeats a change.
+exactly.once.source.support=enabled
+offset.flush.interval.ms=1000
+
+key.converter=org.apache.kafka.connect.json.JsonConverter
+key.converter.schemas.enable=false
+value.converter=org.apache.kafka.connect.json.JsonConverter
+value.converter.schemas.enable=false
+
+# One worker: nobody to wait for, and a worker that was killed is replaced soon.
+scheduled.rebalance.max.delay.ms=0
+session.timeout.ms=6000
+heartbeat.interval.ms=1500
+task.shutdown.graceful.timeout.ms=3000
+"""
+
+HEAP_MIB = 384
+
+
+def _extract(archive: Path, target: Path) -> None:
+    with tarfile.open(archive) as content:
+        safe_extract_tar(content, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """The worker."""
+
+    name: str = "connect"
+    version: str = "4.3.1 (Debezium 3.7.0.Final)"
+    groups: tuple[str, ...] = ("kafka", "connect", "debezium")
+    ports: tuple[str, ...] = ("connect",)
+    logs_itself: bool = True
+    stop_signal: signal.Signals = signal.SIGTERM
+
+    def prepare(self, site: Site) -> Launch:
+        config = site.home.config(self.name)
+        plugins = unpacked(site.files["debezium"][0], _extract)
+        text = _SETTINGS.format(
+            host=HOST, port=site.ports["connect"], kafka=site.ports["kafka"], plugins=plugins
+        )
+        settings = config / "worker.properties"
+        logging = config / "log4j2.properties"
+        write_atomically(settings, text.encode())
+        write_atomically(logging, log4j2_properties(site.home.log(self.name)).encode())
+        options = jvm_options(HEAP_MIB, site.home.data("connect-tmp"))
+        options.append(f"-Dlog4j2.configurationFile={logging}")
+        jars = [*site.files["kafka"], *site.files["connect"]]
+        main = "org.apache.kafka.connect.cli.ConnectDistributed"
+        return Launch(java_command(jars, options, main, str(settings)))
+
+    def probe(self, site: Site) -> None:
+        # The list of connectors is only answered once the worker has read its configuration topic.
+        httpx.get(f"http://{HOST}:{site.ports['connect']}/connectors", timeout=3.0).raise_for_status()

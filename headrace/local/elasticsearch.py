@@ -1,0 +1,130 @@
+"""Elasticsearch, from the distribution made for integration tests, hosted in a Python process."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import ZipFile
+
+import httpx
+
+from headrace.local.cache import write_atomically
+from headrace.local.java import java_home, libjvm
+from headrace.local.jvm import class_path, jvm_options
+from headrace.local.ports import HOST
+from headrace.local.server import Launch, Site
+from headrace.local.unpack import unpacked
+from headrace.model.errors import StackError
+
+__all__ = ["Elasticsearch"]
+
+_SETTINGS = """\
+cluster.name: headrace
+node.name: headrace
+discovery.type: single-node
+network.host: {host}
+http.port: {port}
+transport.port: {transport}
+path.data: {data}
+path.logs: {logs}
+# The disk is the user's; a full one is told by `headrace up`, not by indices that turn read-only.
+cluster.routing.allocation.disk.threshold_enabled: false
+action.destructive_requires_name: true
+"""
+
+HEAP_MIB = 384
+
+
+def _extract(archive: Path, target: Path) -> None:
+    """Unpack the libraries and the network module, which is all a node on one class path needs."""
+    with ZipFile(archive) as content:
+        for member in content.namelist():
+            path = member.partition("/")[2]
+            if member.endswith("/") or ".." in path.split("/"):
+                continue
+            if path.startswith(("lib/", "modules/transport-netty4/")) and "/tools/" not in path:
+                file = target / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content.read(member))
+    descriptor = target / "modules" / "transport-netty4" / "plugin-descriptor.properties"
+    lines = descriptor.read_text(encoding="utf-8").splitlines()
+    # On the class path there is no module layer, so the module must not name itself as one.
+    kept = [line for line in lines if not line.startswith("modulename=")]
+    descriptor.write_text("\n".join(kept) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Elasticsearch:
+    """The search server."""
+
+    name: str = "elasticsearch"
+    version: str = "9.5.3"
+    groups: tuple[str, ...] = ("elasticsearch",)
+    ports: tuple[str, ...] = ("elasticsearch", "elasticsearch_transport")
+    logs_itself: bool = True
+    stop_signal: signal.Signals = signal.SIGTERM
+
+    def prepare(self, site: Site) -> Launch:
+        distribution = unpacked(site.files["elasticsearch"][0], _extract)
+        config = site.home.config(self.name)
+        data = site.home.data(self.name)
+        data.mkdir(parents=True, exist_ok=True)
+        text = _SETTINGS.format(
+            host=HOST,
+            port=site.ports["elasticsearch"],
+            transport=site.ports["elasticsearch_transport"],
+            data=data,
+            logs=site.home.logs,
+        )
+        write_atomically(config / "elasticsearch.yml", text.encode())
+        write_atomically(config / "log4j2.properties", _LOGGING.encode())
+        options = [
+            *jvm_options(HEAP_MIB, site.home.data("elasticsearch-tmp")),
+            f"-Des.path.home={distribution}",
+            f"-Des.path.conf={config}",
+            "-Des.distribution.type=zip",
+            "-Dlog4j2.disable.jmx=true",
+            "-Dlog4j.shutdownHookEnabled=false",
+            "-Dio.netty.noUnsafe=true",
+            "--enable-native-access=ALL-UNNAMED",
+            # Signals are the hosting process' business.
+            "-Xrs",
+        ]
+        jars = sorted((distribution / "lib").glob("*.jar"))
+        host = [sys.executable, "-m", "headrace.local.elasticsearch_host"]
+        command = [
+            *host,
+            str(libjvm(java_home())),
+            class_path(jars),
+            str(distribution),
+            str(config),
+            *options,
+        ]
+        # The host must be found whether headrace is installed or run from a clone, from any directory.
+        return Launch(command, env={"PYTHONPATH": str(Path(__file__).parents[2])})
+
+    def probe(self, site: Site) -> None:
+        url = f"http://{HOST}:{site.ports['elasticsearch']}/_cluster/health"
+        answer = httpx.get(url, timeout=3.0)
+        answer.raise_for_status()
+        if answer.json()["status"] == "red":
+            raise StackError("Elasticsearch's cluster is red.", code="STACK_NOT_READY")
+
+
+_LOGGING = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = ${sys:es.logs.base_path}${sys:file.separator}elasticsearch.log
+appender.file.filePattern = ${sys:es.logs.base_path}${sys:file.separator}elasticsearch.log.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %-5p %c{1} %m%n
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""

@@ -1,0 +1,155 @@
+"""Where one stack keeps everything it knows: one directory, the stack's home."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.local.cache import write_atomically
+from headrace.model.errors import EnvironmentError_, UsageError
+
+__all__ = ["Home"]
+
+_MARKER = "headrace-home.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One stack's directory; two homes are two stacks that know nothing of each other.
+
+    Attributes:
+        root: The directory; it need not exist yet.
+    """
+
+    root: Path
+
+    @classmethod
+    def default(cls) -> Home:
+        """Return the home of ``HEADRACE_HOME``, else the user's own."""
+        own = os.environ.get("HEADRACE_HOME")
+        if own:
+            return cls(Path(own).expanduser().absolute())
+        if os.geteuid() == 0:
+            return cls(Path("/var/lib/headrace/default"))
+        data = os.environ.get("XDG_DATA_HOME")
+        base = Path(data) if data else Path.home() / ".local" / "share"
+        return cls(base / "headrace" / "default")
+
+    def data(self, server: str) -> Path:
+        """Return the data directory of one server."""
+        return self.root / "data" / server
+
+    def config(self, server: str) -> Path:
+        """Return the directory of one server's generated configuration."""
+        return self.root / "config" / server
+
+    def log(self, server: str) -> Path:
+        """Return the log file of one server."""
+        return self.logs / f"{server}.log"
+
+    def pidfile(self, process: str) -> Path:
+        """Return the pid file of a server or of another process of this stack, e.g. ``engine``."""
+        return self.run / f"{process}.pid"
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the log files."""
+        return self.root / "logs"
+
+    @property
+    def run(self) -> Path:
+        """Directory of pid files and the lock."""
+        return self.root / "run"
+
+    @property
+    def lake(self) -> Path:
+        """Root of the Delta lake."""
+        return self.root / "lake"
+
+    @property
+    def registry_url(self) -> str:
+        """SQLAlchemy URL of the registry."""
+        return f"sqlite:///{self.root}/registry.db"
+
+    @property
+    def pipelines(self) -> Path:
+        """Directory of the pipeline specifications."""
+        return self.root / "pipelines"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the streaming checkpoints."""
+        return self.root / "checkpoints"
+
+    @property
+    def progress(self) -> Path:
+        """Directory of the progress reports."""
+        return self.root / "progress"
+
+    def exists(self) -> bool:
+        """Say whether a stack was ever made here."""
+        return (self.root / _MARKER).is_file()
+
+    def create(self) -> None:
+        """Make the directories that are missing.
+
+        Raises:
+            UsageError: ``HOME_NOT_OURS``: the directory exists and holds something else.
+            EnvironmentError_: ``HOME_UNWRITABLE``.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not self.exists() and any(self.root.iterdir()):
+                raise UsageError(
+                    f"{self.root} is not empty and is no headrace home.",
+                    code="HOME_NOT_OURS",
+                    hint="Name an empty or new directory with --home or HEADRACE_HOME.",
+                )
+            if not self.exists():
+                write_atomically(self.root / _MARKER, json.dumps({"format": 1}).encode())
+            # Postgres' account has to pass through, whatever the umask is; nothing secret lies at this level.
+            for directory in (self.root, self.root / "data"):
+                directory.mkdir(exist_ok=True)
+                directory.chmod(0o755)
+            for directory in (
+                self.logs,
+                self.run,
+                self.lake,
+                self.pipelines,
+                self.checkpoints,
+                self.progress,
+            ):
+                directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise EnvironmentError_(
+                f"The home {self.root} cannot be made: {error.strerror}.",
+                code="HOME_UNWRITABLE",
+                hint="Name a directory you may write with --home or HEADRACE_HOME.",
+            ) from error
+
+    def purge(self) -> None:
+        """Delete the home and everything in it.
+
+        Raises:
+            UsageError: ``HOME_NOT_OURS``: this is no headrace home, so nothing is deleted.
+        """
+        if not self.root.exists():
+            return
+        if not self.exists() or self.root.is_symlink():
+            raise UsageError(
+                f"{self.root} is no headrace home; nothing was deleted.",
+                code="HOME_NOT_OURS",
+                hint="Check --home and HEADRACE_HOME.",
+            )
+        # The marker goes last, so that a purge that was cut short can be run again.
+        for entry in self.root.iterdir():
+            if entry.name == _MARKER:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        shutil.rmtree(self.root)

@@ -1,0 +1,58 @@
+"""Options common to the Java servers: small heaps, quick starts, quiet logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.local.java import java_home
+
+__all__ = ["class_path", "java_command", "jvm_options", "log4j2_properties"]
+
+
+def class_path(jars: Sequence[Path]) -> str:
+    """Join jars to a class path."""
+    return os.pathsep.join(map(str, jars))
+
+
+def jvm_options(heap_mib: int, temp: Path) -> list[str]:
+    """Return the options every server's JVM gets.
+
+    The serial collector holds fewer threads and tables than the default one and pauses for milliseconds at
+    these heap sizes.
+    """
+    temp.mkdir(parents=True, exist_ok=True)
+    return [
+        f"-Xmx{heap_mib}m",
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",
+        "-Djava.awt.headless=true",
+        f"-Djava.io.tmpdir={temp}",
+    ]
+
+
+def java_command(jars: Sequence[Path], options: Sequence[str], main: str, *arguments: str) -> list[str]:
+    """Return the command that runs a main class."""
+    java = str(java_home() / "bin" / "java")
+    return [java, *options, "-cp", class_path(jars), main, *arguments]
+
+
+def log4j2_properties(log: Path) -> str:
+    """Return a Log4j configuration that keeps at most 2 × 10 MB in ``log``."""
+    return f"""\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %-5p %c{{1}} %m%n
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""

@@ -1,0 +1,325 @@
+"""The local stack: real servers in one home, started together, repaired one by one, stopped in order."""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from headrace.local import artefacts, launch
+from headrace.local.account import unprivileged
+from headrace.local.cache import write_atomically
+from headrace.local.connect import Connect
+from headrace.local.elasticsearch import Elasticsearch
+from headrace.local.endpoints import Endpoints
+from headrace.local.events import OnEvent, ServerStatus, StackEvent
+from headrace.local.home import Home
+from headrace.local.kafka import Kafka
+from headrace.local.ports import HOST, check_free, load_or_pick, load_ports
+from headrace.local.postgres import Postgres, postgres_dsn
+from headrace.local.redis import Redis
+from headrace.local.server import Server, Site
+from headrace.model.errors import HeadraceError, StackError, UsageError
+from headrace.observe import pidfile
+
+__all__ = ["ENGINE", "SERVERS", "Stack"]
+
+SERVERS: tuple[Server, ...] = (Postgres(), Kafka(), Connect(), Elasticsearch(), Redis())
+_NEEDS = {"connect": ("kafka",)}
+
+ENGINE = "engine"
+"""Pid file of the process that runs the sinks: others write it, we show it and stop it first."""
+
+_BOOT_SECONDS = 180.0
+_ANSWER_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The servers of one home.
+
+    Attributes:
+        home: Where the stack lives; made by the first :meth:`up`.
+    """
+
+    home: Home
+
+    def up(
+        self, on_event: OnEvent | None = None, only: set[str] | None = None, *, verify: bool = False
+    ) -> Endpoints:
+        """Start what does not run and wait until all of it answers; harmless to repeat.
+
+        A server that was killed is repaired and started; those that run are left alone.
+
+        Args:
+            on_event: Told of every step, from several threads but never from two at once.
+            only: Names of the servers to start, and what they need is started too; None for all.
+            verify: Hash every cached file again.
+
+        Raises:
+            HeadraceError: The first thing that went wrong; what had started goes on running.
+        """
+        chosen = self._choose(only)
+        tell = _serialised(on_event)
+        self.home.create()
+        with self._locked():
+            launch.check_disk(self.home)
+            # Decided before anything starts, so that a mistake of the environment is told at once.
+            account = unprivileged() if any(s.name == "postgres" for s in chosen) else None
+            files = self._resolve(chosen, tell, everything=only is None, verify=verify)
+            ports = load_or_pick(self._ports_file)
+            site = Site(self.home, ports, files, self._password(), account)
+            self._start_all(chosen, site, tell)
+        return self.endpoints()
+
+    def down(self, purge: bool = False, on_event: OnEvent | None = None) -> list[str]:
+        """Stop what this stack started and nothing else, in order, in at most 15 seconds.
+
+        Args:
+            purge: Delete the home and all data in it, too.
+            on_event: Told of every process that was stopped.
+
+        Returns:
+            Names of the processes that had to be killed.
+
+        Raises:
+            UsageError: ``HOME_NOT_OURS``: there is something else at the home's place.
+        """
+        tell = _serialised(on_event)
+        if not self.home.exists():
+            if purge:
+                self.home.purge()
+            return []
+        killed: list[str] = []
+
+        def stop(name: str, grace: float, server: Server | None) -> None:
+            began = time.monotonic()
+            path = self.home.pidfile(name)
+            lived = pidfile.alive(path) is not None
+            willing = (
+                pidfile.stop(path, grace=grace, request=server.stop_signal)
+                if server
+                else pidfile.stop(path, grace=grace)
+            )
+            if not willing:
+                killed.append(name)
+            if lived:
+                tell(StackEvent(name, "stopped", time.monotonic() - began))
+
+        with self._locked():
+            # Who writes to others ends first: the engine, then Connect, then the stores.
+            stop(ENGINE, 4.0, None)
+            by_name = {server.name: server for server in SERVERS}
+            stop("connect", 4.0, by_name.pop("connect"))
+            with ThreadPoolExecutor(len(by_name)) as pool:
+                for job in [pool.submit(stop, name, 5.0, server) for name, server in by_name.items()]:
+                    job.result()
+            if purge:
+                self.home.purge()
+        return killed
+
+    def status(self) -> list[ServerStatus]:
+        """Return what is known of every server, and of the engine if there is one."""
+        site = self._known_site()
+        with ThreadPoolExecutor(len(SERVERS)) as pool:
+            found = list(pool.map(lambda server: self._status_of(server, site), SERVERS))
+        if pidfile.read(self.home.pidfile(ENGINE)) is not None:
+            pid, rss, uptime = self._process(ENGINE)
+            state = "running" if pid else "died"
+            found.append(ServerStatus(ENGINE, state, pid, None, rss, "", self.home.log(ENGINE), uptime))
+        return found
+
+    def endpoints(self) -> Endpoints:
+        """Return the addresses of the servers, whether or not they run now.
+
+        Raises:
+            StackError: ``STACK_NOT_UP``: this stack was never started.
+        """
+        site = self._known_site()
+        if site is None:
+            raise StackError(
+                f"There is no stack at {self.home.root}.",
+                code="STACK_NOT_UP",
+                hint="Run `headrace up`, or name another home with --home or HEADRACE_HOME.",
+            )
+        ports = site.ports
+        return Endpoints(
+            postgres_dsn=postgres_dsn(ports["postgres"], site.password),
+            kafka_bootstrap=f"{HOST}:{ports['kafka']}",
+            connect_url=f"http://{HOST}:{ports['connect']}",
+            elasticsearch_url=f"http://{HOST}:{ports['elasticsearch']}",
+            redis_url=f"redis://{HOST}:{ports['redis']}/0",
+            lake_path=self.home.lake,
+        )
+
+    # ------------------------------------------------------------------ starting
+
+    def _choose(self, only: set[str] | None) -> list[Server]:
+        if only is None:
+            return list(SERVERS)
+        names = {server.name for server in SERVERS}
+        if unknown := only - names:
+            raise UsageError(
+                f"There is no server called {', '.join(sorted(unknown))}.",
+                code="STACK_UNKNOWN_SERVER",
+                hint=f"The servers are {', '.join(sorted(names))}.",
+            )
+        wanted = only.union(*(_NEEDS.get(name, ()) for name in only))
+        return [server for server in SERVERS if server.name in wanted]
+
+    def _resolve(
+        self, chosen: Sequence[Server], tell: OnEvent, *, everything: bool, verify: bool
+    ) -> artefacts.Files:
+        groups = {group for server in chosen for group in server.groups}
+        if everything:
+            # Whoever starts all of it will run sinks; then the second start needs no network either.
+            groups.add("spark")
+        began = time.monotonic()
+        lacking = artefacts.missing(groups, verify=verify)
+        total, arrived = sum(item.size for item in lacking), 0
+
+        def on_progress(name: str, size: int) -> None:
+            nonlocal arrived
+            arrived += size
+            share = f"{arrived / 1e6:.0f} of {total / 1e6:.0f} MB"
+            tell(StackEvent("artefacts", "resolving", time.monotonic() - began, f"{share}, {name}"))
+
+        if lacking:
+            tell(StackEvent("artefacts", "resolving", 0.0, f"{len(lacking)} files, {total / 1e6:.0f} MB"))
+        files = artefacts.resolve(groups, on_progress)
+        if lacking:
+            tell(StackEvent("artefacts", "ready", time.monotonic() - began, f"{total / 1e6:.0f} MB"))
+        return files
+
+    def _start_all(self, chosen: Sequence[Server], site: Site, tell: OnEvent) -> None:
+        failed: set[str] = set()
+
+        def bring_up(server: Server) -> HeadraceError | None:
+            began = time.monotonic()
+            try:
+                state = self._bring_up(server, site, tell, failed)
+            except HeadraceError as error:
+                failed.add(server.name)
+                tell(StackEvent(server.name, "failed", time.monotonic() - began, error.message))
+                return error
+            tell(StackEvent(server.name, state, time.monotonic() - began, f"port {_port(server, site)}"))
+            return None
+
+        with ThreadPoolExecutor(len(chosen)) as pool:
+            errors = [error for error in pool.map(bring_up, chosen) if error is not None]
+        # What was given up because of another's failure is no news.
+        errors.sort(key=lambda error: error.code == "STACK_CANCELLED")
+        if errors:
+            raise errors[0]
+
+    def _bring_up(self, server: Server, site: Site, tell: OnEvent, failed: set[str]) -> str:
+        path = self.home.pidfile(server.name)
+        if pidfile.alive(path) is not None:
+            try:
+                launch.wait_ready(server, site, timeout=_ANSWER_SECONDS)
+            except StackError:
+                # It hangs, or has died meanwhile: start it anew.
+                tell(StackEvent(server.name, "starting", 0.0, "did not answer; restarting it"))
+                pidfile.stop(path, request=server.stop_signal)
+            else:
+                return "running"
+        tell(StackEvent(server.name, "starting", 0.0))
+        check_free(server.name, {name: site.ports[name] for name in server.ports}, self._ports_file)
+        launch.start(server, server.prepare(site), self.home)
+        # Connect would wait a minute for a broker that never comes.
+        needs = frozenset(_NEEDS.get(server.name, ()))
+        try:
+            launch.wait_ready(
+                server, site, timeout=_BOOT_SECONDS, cancelled=lambda: not needs.isdisjoint(failed)
+            )
+        except HeadraceError as error:
+            if error.code != "STACK_SERVER_SLOW":
+                pidfile.stop(path, request=server.stop_signal)
+            raise
+        return "ready"
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def _ports_file(self) -> Path:
+        return self.home.root / "ports.json"
+
+    def _password(self) -> str:
+        """Return the superuser's password, made up at the first start."""
+        path = self.home.root / "postgres.password"
+        if not path.exists():
+            write_atomically(path, secrets.token_urlsafe(18).encode("ascii"), mode=0o600)
+        return path.read_text(encoding="ascii").strip()
+
+    def _known_site(self) -> Site | None:
+        ports = load_ports(self._ports_file)
+        if ports is None or not self.home.exists():
+            return None
+        return Site(self.home, ports, {}, self._password(), None)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the home, so that two commands do not start or stop the same server."""
+        self.home.run.mkdir(parents=True, exist_ok=True)
+        with (self.home.run / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _status_of(self, server: Server, site: Site | None) -> ServerStatus:
+        pid, rss, uptime = self._process(server.name)
+        if pid is None or site is None:
+            state = "died" if pidfile.read(self.home.pidfile(server.name)) else "stopped"
+        else:
+            try:
+                server.probe(site)
+                state = "running"
+            except Exception:  # noqa: BLE001 - whatever it is, it does not answer
+                state = "unresponsive"
+        port = site.ports[server.ports[0]] if site else None
+        return ServerStatus(
+            server.name, state, pid, port, rss, server.version, self.home.log(server.name), uptime
+        )
+
+    def _process(self, name: str) -> tuple[int | None, float | None, float | None]:
+        pid = pidfile.alive(self.home.pidfile(name))
+        if pid is None:
+            return None, None, None
+        try:
+            process = psutil.Process(pid)
+            family = [process, *process.children(recursive=True)]
+            rss = sum(_resident(member) for member in family)
+            return pid, round(rss / (1 << 20), 1), round(time.time() - process.create_time(), 1)
+        except psutil.Error:
+            return None, None, None
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _port(server: Server, site: Site) -> int:
+    return site.ports[server.ports[0]]
+
+
+def _serialised(on_event: OnEvent | None) -> OnEvent:
+    """Wrap a listener so that it is called by one thread at a time; without one do nothing."""
+    if on_event is None:
+        return lambda event: None
+    turn = threading.Lock()
+
+    def tell(event: StackEvent) -> None:
+        with turn:
+            on_event(event)
+
+    return tell

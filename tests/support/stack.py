@@ -1,0 +1,58 @@
+"""A real stack for tests: its own home, its own ports, stopped and deleted at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.local.endpoints import Endpoints
+from headrace.local.home import Home
+from headrace.local.stack import Stack
+
+__all__ = ["RunningStack", "fresh_home", "running_stack"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStack:
+    """A stack that is up.
+
+    Attributes:
+        stack: To start, stop or ask its servers.
+        endpoints: Where they are reached.
+    """
+
+    stack: Stack
+    endpoints: Endpoints
+
+    @property
+    def home(self) -> Home:
+        """The stack's directory."""
+        return self.stack.home
+
+
+@contextmanager
+def fresh_home() -> Iterator[Home]:
+    """Yield an empty home that every account can pass into; stop what runs in it and delete it at the end."""
+    # pytest's own directories are closed to others, and as root Postgres runs as another.
+    base = Path(os.environ.get("HEADRACE_TEST_DIR", "/var/tmp"))
+    parent = Path(tempfile.mkdtemp(prefix="headrace-test-", dir=base))
+    parent.chmod(0o755)
+    home = Home(parent / "home")
+    try:
+        yield home
+    finally:
+        Stack(home).down(purge=True)
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+@contextmanager
+def running_stack(only: set[str] | None = None) -> Iterator[RunningStack]:
+    """Yield a stack, or the part of it that ``only`` names, and stop it at the end."""
+    with fresh_home() as home:
+        stack = Stack(home)
+        yield RunningStack(stack, stack.up(only=only))
