@@ -1,10 +1,10 @@
 # Headrace: `make` or `make help` lists what there is. Nothing but Python ≥ 3.10, git and make is needed.
 #
-#   PYTHON=python3.12     which interpreter makes the environment (default: python3)
+#   PYTHON=python3.12     which interpreter makes the environment (default: the best on PATH)
 #   DEMO_ARGS="…"         passed to `headrace demo`, e.g. DEMO_ARGS="--seconds 60 --keep"
 #   PYTEST_ARGS="…"       passed to pytest, e.g. PYTEST_ARGS="-x -k compose"
 
-PYTHON ?= python3
+PYTHON ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=

@@ -11,8 +11,20 @@ fail() {
 }
 
 here=$(pwd -P)
-python=${PYTHON:-python3}
 began=$(date +%s)
+
+# Wheels of everything, Redis included, exist for Python 3.10 to 3.12. Where python3 is another one, a
+# python3.12, 3.11 or 3.10 beside it is taken; a newer one will do when there is none.
+suits() {
+    "$1" -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null
+}
+python=${PYTHON:-}
+for candidate in python3 python3.12 python3.11 python3.10; do
+    if [ -z "$python" ] && suits "$candidate"; then
+        python=$candidate
+    fi
+done
+python=${python:-python3}
 
 command -v "$python" >/dev/null 2>&1 ||
     fail "There is no command “$python”." "Install Python 3.10 or newer, or name yours: make PYTHON=/path/to/python3 …"
