@@ -1,0 +1,74 @@
+"""Settings of the lake sink and the names of what it keeps on disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from headrace.model.schema import TableId
+
+__all__ = ["ASIDE", "Config", "data_path", "directory_name", "tombstones_path"]
+
+ASIDE = "_headrace"
+"""Directory under the lake's path for what readers need not see; no schema's directory has this name."""
+
+_PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
+
+
+class Config(BaseModel):
+    """Settings of a lake.
+
+    Attributes:
+        path: The lake's directory on a local or mounted file system; tables are ``path/schema/table``.
+        tombstone_hours: How long a deleted row's version is remembered, so that older changes that
+            arrive later do not bring the row back. At least the longest replay.
+        keep_replaced_seconds: How long files replaced by newer ones stay for readers who still hold the
+            older version of the table.
+        keep_replaced_bytes: How much room they may take for a table; above it the oldest go earlier, but
+            never before a minute has passed.
+        index_bytes: Memory for the keys of data files; keys that do not fit are read from the files.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path
+    tombstone_hours: float = Field(24.0, gt=0)
+    keep_replaced_seconds: float = Field(600.0, ge=0)
+    keep_replaced_bytes: int = Field(1 << 30, ge=0)
+    index_bytes: int = Field(128 << 20, ge=0)
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _local(cls, value: object) -> object:
+        text = str(value)
+        if "://" in text:
+            if not text.startswith("file:///"):
+                raise ValueError("the lake's path has to be a local or mounted directory")
+            text = text.removeprefix("file://")
+        return Path(text).expanduser().absolute()
+
+
+def directory_name(name: str) -> str:
+    """Return a directory name for any catalogue name: injective, readable, safe on every file system.
+
+    Bytes that are not letters, digits, ``_``, ``.`` or ``-`` become ``~XX``. A percent sign would not do:
+    Delta readers take paths for URLs and decode it. A leading ``.`` or ``_`` is written so too, because
+    readers take such directories for hidden.
+    """
+    parts = []
+    for position, byte in enumerate(name.encode()):
+        plain = _PLAIN.match(bytes([byte])) and not (position == 0 and byte in b"._")
+        parts.append(chr(byte) if plain else f"~{byte:02X}")
+    return "".join(parts)
+
+
+def data_path(root: Path, table: TableId) -> Path:
+    """Return the directory of a table's Delta table."""
+    return root / directory_name(table.schema) / directory_name(table.name)
+
+
+def tombstones_path(root: Path, table: TableId) -> Path:
+    """Return the file that remembers a table's deleted rows."""
+    return root / ASIDE / directory_name(table.schema) / f"{directory_name(table.name)}.tombstones"

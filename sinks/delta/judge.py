@@ -1,0 +1,63 @@
+"""Who wins: the incoming changes against what the table and the tombstones say of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.model.change import Change, Op
+from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
+
+__all__ = ["Verdict", "judge"]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What becomes of each change.
+
+    Attributes:
+        outcomes: One per change.
+        write: Whether the change's row is to be written.
+        bury: Whether the change is a deletion to be remembered.
+        remove: Whether the stored row of the change's key is to go, because it is replaced or deleted.
+    """
+
+    outcomes: list[Outcome]
+    write: np.ndarray
+    bury: np.ndarray
+    remove: np.ndarray
+
+    def reject(self, number: int, why: Rejected) -> None:
+        """Take one change out: nothing of it is applied."""
+        self.outcomes[number] = why
+        self.write[number] = False
+        self.remove[number] = False
+
+
+def judge(changes: Sequence[Change], rows: np.ndarray, tombstones: np.ndarray) -> Verdict:
+    """Compare versions.
+
+    Args:
+        changes: At most one per key.
+        rows: Version of the stored row of each change's key, 0 for none.
+        tombstones: Version of the deletion remembered of each change's key, 0 for none.
+    """
+    count = len(changes)
+    versions = np.fromiter((change.position.version for change in changes), np.int64, count)
+    delete = np.fromiter((change.op is Op.DELETE for change in changes), np.bool_, count)
+    partial = np.fromiter((change.partial for change in changes), np.bool_, count)
+    stored = np.maximum(rows, tombstones)
+    fresh = versions > stored
+    # A row older than its own tombstone is one whose removal a crash prevented: it counts as gone.
+    alive = (rows > 0) & (rows >= tombstones)
+    missing = fresh & partial & ~alive
+    write = fresh & ~delete & ~missing
+    removed = delete & (versions >= stored) & (rows < versions)
+    outcomes: list[Outcome] = [APPLIED] * count
+    for number in np.flatnonzero(versions < stored):
+        outcomes[number] = STALE
+    for number in np.flatnonzero(missing):
+        outcomes[number] = ROW_MISSING
+    return Verdict(outcomes, write, fresh & delete, (rows > 0) & (write | removed | ~alive))

@@ -1,0 +1,96 @@
+"""How far everything is settled, beside the data: a small file, replaced whole, forced to the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sinks.base import Progress
+from sinks.delta.files import sync
+
+__all__ = ["ProgressFile", "Witness"]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What proves that a table still has what was settled.
+
+    Args:
+        path: The table's directory.
+        identity: The Delta table's id.
+        version: A version it had reached.
+        topics: The topics whose changes it holds.
+    """
+
+    path: Path
+    identity: str
+    version: int
+    topics: frozenset[str]
+
+
+@dataclass(slots=True)
+class ProgressFile:
+    """The progress of one sink.
+
+    Args:
+        path: The file.
+        root: The lake's path; tables are noted relative to it.
+    """
+
+    path: Path
+    root: Path
+    _cached: dict[str, Any] | None = field(default=None)
+
+    def read(self) -> dict[str, Any]:
+        """Return what is stored: ``offsets`` by topic and partition, ``tables`` by topic."""
+        if self._cached is None:
+            try:
+                self._cached = json.loads(self.path.read_bytes())
+            except FileNotFoundError:
+                self._cached = {"offsets": {}, "tables": {}}
+        return self._cached
+
+    def offsets(self, topics: Iterable[str]) -> Progress:
+        """Return the stored progress of some topics."""
+        stored = self.read()["offsets"]
+        return {
+            (topic, int(partition)): offset
+            for topic in topics
+            for partition, offset in stored.get(topic, {}).items()
+        }
+
+    def settle(self, progress: Progress, witnesses: Iterable[Witness]) -> None:
+        """Store more progress, and what proves it."""
+        content = self.read()
+        for (topic, partition), offset in progress.items():
+            content["offsets"].setdefault(topic, {})[str(partition)] = offset
+        for witness in witnesses:
+            entry = {
+                "path": str(witness.path.relative_to(self.root)),
+                "id": witness.identity,
+                "version": witness.version,
+            }
+            content["tables"].update(dict.fromkeys(witness.topics, entry))
+        self._write(content)
+
+    def forget(self, table: Path) -> None:
+        """Drop the progress of the topics that a removed table held."""
+        content = self.read()
+        gone = [t for t, entry in content["tables"].items() if entry["path"] == str(table.relative_to(self.root))]
+        if gone:
+            for topic in gone:
+                del content["tables"][topic]
+                content["offsets"].pop(topic, None)
+            self._write(content)
+
+    def _write(self, content: Mapping[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_suffix(f".{os.getpid()}.tmp")
+        draft.write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
+        sync(draft)
+        draft.replace(self.path)
+        sync(self.path.parent)

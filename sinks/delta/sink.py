@@ -1,0 +1,214 @@
+"""The lake sink: the protocol's words, spoken by one writer per table."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from headrace.model.change import Change
+from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.outcome import Outcome
+from headrace.model.position import Position
+from headrace.model.schema import TableId, TableSchema
+from sinks.base import Finding, Progress, Severity, Stored, Target
+from sinks.delta.config import ASIDE, Config, data_path, directory_name, tombstones_path
+from sinks.delta.decode import decode
+from sinks.delta.files import parts
+from sinks.delta.index import KeyIndex
+from sinks.delta.progress import ProgressFile, Witness
+from sinks.delta.replaced import Replaced
+from sinks.delta.shape import shape_of
+from sinks.delta.table import LakeTable
+from sinks.delta.tombstones import Tombstones
+from sinks.delta.writer import TableWriter
+
+__all__ = ["DeltaSink"]
+
+_SCAN_ROWS = 65_536
+_LITTLE_SPACE = 1 << 30
+
+
+class DeltaSink:
+    """Mirrors each table as a typed Delta table at ``path/schema/table``, clean for any Delta reader.
+
+    Applying is safe from several threads. Beside the data, under ``path/_headrace``, are the versions of
+    deleted rows and the sink's progress.
+    """
+
+    kind: str = "delta"
+    placement: str = "driver"
+    Config: ClassVar[type[Config]] = Config
+
+    def __init__(self, name: str, config: Config) -> None:
+        self.name = name
+        self.config = config
+        self._root = config.path
+        self._index = KeyIndex(config.index_bytes)
+        self._writers: dict[TableId, TableWriter] = {}
+        self._lock = threading.Lock()
+        self._unsettled: set[TableId] = set()
+        self._progress = ProgressFile(self._root / ASIDE / f"progress-{directory_name(name)}.json", self._root)
+
+    def check(self) -> list[Finding]:
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._root) as probe:
+                probe.write(b"probe")
+            free = shutil.disk_usage(self._root).free
+        except OSError as error:
+            message = f"The lake's directory {self._root} cannot be written: {error.strerror}."
+            return [Finding(Severity.ERROR, "DELTA_PATH", message, "Give the sink a directory this user may write.")]
+        findings = [Finding(Severity.OK, "DELTA_PATH", f"The lake's directory {self._root} can be written.")]
+        owner = self._owner()
+        if owner not in (None, self.name):
+            message = f"The lake's directory {self._root} belongs to the sink “{owner}”."
+            findings.append(Finding(Severity.ERROR, "DELTA_PATH_TAKEN", message, "Give each sink its own directory."))
+        if free < _LITTLE_SPACE:
+            message = f"Only {free >> 20} MiB are free at {self._root}."
+            findings.append(Finding(Severity.WARNING, "DELTA_LITTLE_SPACE", message, "Free some space first."))
+        return findings
+
+    def _owner(self) -> str | None:
+        try:
+            return (self._root / ASIDE / "owner").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def _own(self) -> None:
+        owner = self._root / ASIDE / "owner"
+        owner.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with owner.open("x", encoding="utf-8") as stream:
+                stream.write(self.name)
+        except FileExistsError:
+            if (found := self._owner()) != self.name:
+                raise SinkError(
+                    f"The lake's directory {self._root} belongs to the sink “{found}”.",
+                    code="DELTA_PATH_TAKEN",
+                    hint="Give each sink its own directory.",
+                ) from None
+
+    def prepare(self, schema: TableSchema) -> None:
+        try:
+            self._own()
+            writer = self._writer(schema.table)
+            with writer.lock:
+                writer.table.create(shape_of(schema).arrow)
+                writer.replaced.sweep(writer.table.files)
+        except OSError as error:
+            raise SinkUnavailable(
+                f"The lake's directory {self._root} cannot be written: {error.strerror or type(error).__name__}.",
+                code="DELTA_FILE_SYSTEM",
+                hint="Check free space and permissions.",
+            ) from error
+
+    def _writer(self, table: TableId) -> TableWriter:
+        with self._lock:
+            if table not in self._writers:
+                path = data_path(self._root, table)
+                config = self.config
+                self._writers[table] = TableWriter(
+                    LakeTable(path, str(table)),
+                    self._index,
+                    Tombstones(tombstones_path(self._root, table), config.tombstone_hours * 3600),
+                    Replaced(path, config.keep_replaced_seconds, config.keep_replaced_bytes),
+                )
+            return self._writers[table]
+
+    def target(self, schema: TableSchema) -> Target:
+        facts: dict[str, object] = {"path": str(data_path(self._root, schema.table))}
+        if renamed := shape_of(schema).renamed:
+            facts["renamed"] = renamed
+        return Target(schema.table, facts)
+
+    def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
+        if not changes:
+            return []
+        outcomes = self._writer(schema.table).apply(shape_of(schema), changes)
+        with self._lock:
+            self._unsettled.add(schema.table)
+        return outcomes
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        removed = self._writer(schema.table).truncate(position.version)
+        with self._lock:
+            self._unsettled.add(schema.table)
+        return removed
+
+    def maintain(self, schema: TableSchema) -> None:
+        """Tidy a table in an idle moment: one file of many small ones, nothing kept past its time."""
+        self._writer(schema.table).compact()
+
+    def progress(self) -> Progress:
+        stored = self._progress.read()
+        return self._progress.offsets(
+            topic for topic in stored["offsets"] if self._still_there(stored["tables"].get(topic))
+        )
+
+    def _still_there(self, table: dict[str, object] | None) -> bool:
+        """Return whether a table holds at least what it held when its progress was settled."""
+        if table is None:
+            return True
+        lake = LakeTable(self._root / str(table["path"]), "")
+        try:
+            lake.refresh()
+        except SinkError:
+            return False
+        return lake.identity == table["id"] and lake.version >= int(str(table["version"]))
+
+    def settle(self, progress: Progress) -> None:
+        with self._lock:
+            tables, self._unsettled = self._unsettled, set()
+        try:
+            self._progress.settle(progress, [self._witness(self._writer(table)) for table in tables])
+        except OSError as error:
+            with self._lock:
+                self._unsettled |= tables
+            raise SinkUnavailable(
+                f"The lake's progress cannot be written: {error.strerror or type(error).__name__}.",
+                code="DELTA_FILE_SYSTEM",
+                hint=f"Check free space and permissions of {self._root}.",
+            ) from error
+
+    @staticmethod
+    def _witness(writer: TableWriter) -> Witness:
+        with writer.lock:
+            table = writer.table
+            table.make_durable()
+            return Witness(table.path, table.identity, table.version, frozenset(writer.topics))
+
+    def scan(self, schema: TableSchema) -> Iterator[Stored]:
+        shape = shape_of(schema)
+        lake = LakeTable(data_path(self._root, schema.table), str(schema.table))
+        lake.refresh()
+        try:
+            for file in lake.files.values():
+                for part in parts(lake.path, file, lake.schema, _SCAN_ROWS):
+                    yield from decode(shape, part)
+        except FileNotFoundError as error:
+            raise SinkUnavailable(
+                f"The files of {schema.table} were replaced while they were read.",
+                code="DELTA_SCAN_OVERTAKEN",
+                hint="Scan again.",
+            ) from error
+
+    def drop(self, schema: TableSchema) -> None:
+        path = data_path(self._root, schema.table)
+        writer = self._writer(schema.table)
+        with writer.lock, self._lock:
+            # Names are escaped, so the path is always two directories below the root.
+            if path.is_dir():
+                shutil.rmtree(path)
+            tombstones_path(self._root, schema.table).unlink(missing_ok=True)
+            self._progress.forget(path)
+            self._writers.pop(schema.table, None)
+            self._unsettled.discard(schema.table)
+
+    def close(self) -> None:
+        with self._lock:
+            self._writers.clear()
+            self._index = KeyIndex(self.config.index_bytes)
+

@@ -1,0 +1,82 @@
+"""What is remembered of deleted rows: beside the table, so that its readers see none of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["Tombstones"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS tombstone (key TEXT PRIMARY KEY, version INTEGER NOT NULL, at INTEGER NOT NULL)
+WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tombstone_at ON tombstone (at);
+"""
+_CHUNK = 10_000
+
+
+@dataclass(slots=True)
+class Tombstones:
+    """Key → version of each row deleted within the horizon; a small SQLite file.
+
+    A key of a row that came back keeps its tombstone: the larger of both versions counts.
+
+    Args:
+        path: The file; made with the first tombstone.
+        horizon_seconds: How long to remember.
+    """
+
+    path: Path
+    horizon_seconds: float
+    _purged: float = field(default=0.0)
+
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = FULL")
+            yield connection
+
+    def versions(self, keys: Sequence[str]) -> np.ndarray:
+        """Return for each key the version it was deleted at, 0 where none is remembered."""
+        found = np.zeros(len(keys), np.int64)
+        if not keys or not self.path.is_file():
+            return found
+        with self._connect() as connection:
+            for number, key in enumerate(keys):
+                row = connection.execute("SELECT version FROM tombstone WHERE key = ?", (key,)).fetchone()
+                if row is not None:
+                    found[number] = row[0]
+        return found
+
+    def bury(self, keys: Sequence[str], versions: Sequence[int]) -> None:
+        """Remember deletions, durably; the larger version of a key stays."""
+        if not keys:
+            return
+        now = int(time.time())
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._connect() as connection:
+            connection.executescript(_SCHEMA)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(
+                "INSERT INTO tombstone VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE"
+                " SET version = excluded.version, at = excluded.at WHERE excluded.version > version",
+                ((key, int(version), now) for key, version in zip(keys, versions, strict=True)),
+            )
+            connection.execute("COMMIT")
+
+    def purge(self) -> None:
+        """Forget what is past the horizon; looks at most once a minute."""
+        if time.monotonic() - self._purged < 60 or not self.path.is_file():
+            return
+        self._purged = time.monotonic()
+        with self._connect() as connection:
+            connection.execute(
+                "DELETE FROM tombstone WHERE key IN (SELECT key FROM tombstone WHERE at < ? LIMIT ?)",
+                (int(time.time() - self.horizon_seconds), _CHUNK),
+            )
