@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli import lag, psql, resnapshot, sink, source, stack
+from headrace.cli import demo, lag, psql, resnapshot, sink, source, stack
 
 __all__ = ["app", "run"]
 
@@ -21,6 +21,7 @@ sink.register(app)
 resnapshot.register(app)
 lag.register(app)
 psql.register(app)
+demo.register(app)
 
 
 def run() -> None:

@@ -15,8 +15,9 @@ from psycopg import sql
 from psycopg.adapt import Loader
 
 from headrace.demo.spelling import single
+from headrace.model.key import Key
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
-from headrace.model.values import date_days, micros_of
+from headrace.model.values import date_days, key_of, micros_of
 
 __all__ = ["Original"]
 
@@ -146,3 +147,15 @@ class Original:
             cursor.execute(query)
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
+
+    def first_keys(self, schema: TableSchema, count: int = 3) -> list[Key]:
+        """Return the keys of the rows that lie first in the table, which a snapshot reads first."""
+        query = sql.SQL("SELECT {} FROM {} ORDER BY ctid LIMIT {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, schema.key)),
+            sql.Identifier(self._namespace, schema.table.name),
+            sql.Literal(count),
+        )
+        return [
+            key_of(schema, dict(zip(schema.key, row, strict=True)))
+            for row in self._connection.execute(query).fetchall()
+        ]

@@ -1,0 +1,66 @@
+"""``headrace demo``: the whole chain on real servers, shown and judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.context import HomeOption, home_of, open_context
+from headrace.cli.output import JsonFlag, err, fails_clearly, out, print_json
+from headrace.control.context import Context
+from headrace.local.endpoints import Endpoints
+from headrace.local.stack import Stack
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+
+    @app.command("demo")
+    @fails_clearly
+    def demo(
+        seconds: Annotated[float, typer.Option(min=1, help="How long people write in the shop.")] = 20.0,
+        rate: Annotated[float, typer.Option(min=1, help="Row changes per second.")] = 200.0,
+        seed: Annotated[int, typer.Option(help="Other numbers, other shops.")] = 1,
+        scale: Annotated[float, typer.Option(min=0.001, help="Size of the shop; 1 is 62,060 rows.")] = 1.0,
+        keep: Annotated[bool, typer.Option("--keep", help="Leave servers and pipeline running.")] = False,
+        report: Annotated[
+            Path | None, typer.Option(help="Write everything that was measured to this JSON file.")
+        ] = None,
+        home: HomeOption = None,
+        as_json: JsonFlag = False,
+    ) -> None:
+        """Show it all: local servers, a sample shop, three sinks, live writes, then every row compared.
+
+        The last line of standard output is one JSON object. Exit code 1 when anything differs.
+        """
+        # Only this command needs the stores' clients; the others start faster without.
+        from headrace.demo.keep import next_steps
+        from headrace.demo.run import Demo, Options
+
+        place = home_of(home)
+
+        def context_of(endpoints: Endpoints) -> Context:
+            # The demo is about the local servers, whatever addresses the environment gives.
+            return replace(
+                open_context(place.root),
+                connect_url=endpoints.connect_url,
+                kafka_bootstrap=endpoints.kafka_bootstrap,
+            )
+
+        console = err if as_json else out
+        show = Demo(Stack(place), context_of, Options(seconds, rate, seed, scale, keep), console)
+        verdict = show.run()
+        if report is not None:
+            report.write_text(json.dumps(verdict.details(), indent=2) + "\n")
+        if keep and show.booted is not None:
+            for text in next_steps(show.booted.context, show.booted.endpoints, home):
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_json(verdict.line())
+        if not verdict.in_sync:
+            raise typer.Exit(1)

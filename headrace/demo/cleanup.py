@@ -1,0 +1,52 @@
+"""Leaves a home as the demo found it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.control.runner import stop_engine
+from headrace.demo.boot import Boot, Booted
+from headrace.local.stack import SERVERS, Stack
+from headrace.model.errors import HeadraceError
+
+__all__ = ["Cleanup"]
+
+
+class Cleanup:
+    """Stops what the demo started and removes what it made; what was there before stays.
+
+    Args:
+        stack: The stack.
+        boot: Knows which servers the demo started.
+        say: Told what could not be removed, and how to do it by hand.
+    """
+
+    def __init__(self, stack: Stack, boot: Boot, say: Callable[[str], None]) -> None:
+        self._stack = stack
+        self._boot = boot
+        self._say = say
+        self._made_home = not stack.home.exists()
+        self.booted: Booted | None = None
+
+    def run(self) -> None:
+        """Tidy up; never raises a :class:`HeadraceError`, so that it does not hide what went wrong before."""
+        if self._made_home:
+            self._down(purge=True)
+            return
+        if self.booted is not None:
+            try:
+                self.booted.belongings.remove(self._say)
+            except HeadraceError as error:
+                self._say(f"not removed: {error.message} ({error.code}); the next demo tries again")
+        if self._boot.started == {server.name for server in SERVERS}:
+            self._down(purge=False)
+        elif self.booted is not None and not self.booted.belongings.others():
+            stop_engine(self._stack.home.run)
+
+    def _down(self, *, purge: bool) -> None:
+        try:
+            killed = self._stack.down(purge=purge)
+        except HeadraceError as error:
+            self._say(f"not stopped: {error.message} ({error.code}); try `headrace down`")
+            return
+        self._say("servers stopped" + (f"; killed: {', '.join(killed)}" if killed else ""))

@@ -1,0 +1,101 @@
+"""What belongs to the demo in a home that may hold other people's pipelines, and its removal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.control import sink as sinks
+from headrace.control import source as sources
+from headrace.control.context import Context
+from headrace.control.registry import Registry
+from headrace.demo import shop
+from headrace.model.errors import UsageError
+
+__all__ = ["SINKS", "SOURCE", "Belongings"]
+
+SOURCE = "shop"
+SINKS = {"search": "elasticsearch", "cache": "redis", "lake": "delta"}
+"""Name → kind of the demo's sinks."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """The demo's source, sinks and database in one home.
+
+    What the demo registers it notes in a file of its own, with the moment of registration, so that a
+    namesake that somebody else registered is never taken for it.
+
+    Args:
+        path: That file.
+        context: The installation.
+        server_dsn: The local Postgres.
+    """
+
+    path: Path
+    context: Context
+    server_dsn: str
+
+    def note(self) -> None:
+        """Write down what is registered under the demo's names now; called when registering ends or fails."""
+        self.path.write_text(json.dumps(self._registered()))
+
+    def known(self) -> bool:
+        """Return whether anything bears the demo's names, whoever registered it."""
+        return bool(self._registered())
+
+    def refuse_strangers(self) -> None:
+        """Do nothing when all that bears the demo's names is the demo's own.
+
+        Raises:
+            UsageError: When something is not (``DEMO_NAME_TAKEN``).
+        """
+        noted = self._noted()
+        strange = [what for what, when in self._registered().items() if noted.get(what) != when]
+        if strange:
+            raise UsageError(
+                f"This home has a {' and a '.join(strange)} that the demo did not make.",
+                code="DEMO_NAME_TAKEN",
+                hint="Give the demo a home of its own: headrace demo --home DIRECTORY",
+            )
+        shop.refuse_strangers(self.server_dsn)
+
+    def remove(self, say: Say = lambda _: None) -> None:
+        """Remove the demo's sinks with their data, its source and its database; idempotent.
+
+        Raises:
+            HeadraceError: When a server that holds part of it does not let go of it.
+        """
+        registered = self._registered()
+        for name in SINKS:
+            if f"sink {name}" in registered:
+                say(f"removing sink {name}")
+                sinks.remove(self.context, name, purge=True)
+        if f"source {SOURCE}" in registered:
+            say(f"removing source {SOURCE}")
+            sources.remove(self.context, SOURCE)
+        say("removing the shop's database")
+        shop.drop(self.server_dsn)
+        self.path.unlink(missing_ok=True)
+
+    def others(self) -> bool:
+        """Return whether the home has sinks that are not the demo's."""
+        return any(entry.name not in SINKS for entry in Registry(self.context.registry).sinks())
+
+    def _registered(self) -> dict[str, int]:
+        registry = Registry(self.context.registry)
+        found = {f"source {entry.name}": entry.created_ms for entry in registry.sources()}
+        found |= {f"sink {entry.name}": entry.created_ms for entry in registry.sinks()}
+        mine = {f"source {SOURCE}", *(f"sink {name}" for name in SINKS)}
+        return {what: when for what, when in found.items() if what in mine}
+
+    def _noted(self) -> dict[str, int]:
+        try:
+            noted: dict[str, int] = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return noted
