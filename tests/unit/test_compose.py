@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from headrace.config.server import ServerSettings
+from headrace.local import connect, elasticsearch, kafka, postgres, redis
 from headrace.local.lockfile import LOCK_PATH
-from headrace.local.redis import Redis
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -141,7 +141,7 @@ def test_postgres_is_the_local_stacks_release() -> None:
 
 
 def test_redis_is_the_local_stacks_release() -> None:
-    assert tag("redis").startswith(f"{Redis().version}.")
+    assert tag("redis").startswith(f"{redis.Redis().version}.")
 
 
 def test_no_secret_is_written_down() -> None:
@@ -194,25 +194,60 @@ def test_the_whole_stack_fits_a_laptop() -> None:
 
 def test_a_source_needs_one_address_only() -> None:
     # Debezium reads the database under the address the user registers, so both must see it alike.
-    connect, postgres = compose().services["connect"], compose().services["postgres"]
-    assert connect.network_mode == "service:postgres"
-    assert not connect.ports
+    worker, database = compose().services["connect"], compose().services["postgres"]
+    assert worker.network_mode == "service:postgres"
+    assert not worker.ports
     port = "${POSTGRES_PORT:-5432}"
-    assert f"127.0.0.1:{port}:{port}" in postgres.ports
-    assert postgres.environment["PGPORT"] == port
+    assert f"127.0.0.1:{port}:{port}" in database.ports
+    assert database.environment["PGPORT"] == port
 
 
-def test_settings_that_correctness_rests_on() -> None:
-    services = compose().services
-    assert "wal_level=logical" in services["postgres"].command
-    assert (
-        services["redis"].command[services["redis"].command.index("--maxmemory-policy") + 1] == "noeviction"
-    )
-    assert services["connect"].environment["CONNECT_EXACTLY_ONCE_SOURCE_SUPPORT"] == "enabled"
-    assert services["connect"].environment["CONNECT_VALUE_CONVERTER_SCHEMAS_ENABLE"] == "false"
-    assert services["connect"].environment["CONNECT_CONFIG_PROVIDERS"] == "file"
-    assert services["elasticsearch"].environment["action.auto_create_index"] == "false"
-    assert services["kafka"].environment["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
+def settings_of(text: str, separator: str) -> dict[str, str]:
+    """Return the settings of a local server's configuration that do not name a place or a port."""
+    lines = [line.partition(separator) for line in text.splitlines() if not line.startswith("#")]
+    return {
+        name.strip(): value.strip()
+        for name, found, value in lines
+        if found and not re.search(r"\{\w+\}", value)
+    }
+
+
+def compose_settings(service: str) -> dict[str, str]:
+    """Return a service's settings under the names that the server itself gives them."""
+    found = compose().services[service]
+    if service == "postgres":
+        return dict(option.split("=", 1) for option in found.command if "=" in option)
+    if service == "redis":
+        return dict(option.removeprefix("--").split(" ", 1) for option in found.command[1:])
+    if service == "elasticsearch":
+        return found.environment
+    prefix = f"{service.upper()}_"
+    own = {"SHUTDOWN_TIMEOUT": "task.shutdown.graceful.timeout.ms"}
+    return {
+        own.get(name) or name.removeprefix(prefix).lower().replace("_", "."): value
+        for name, value in found.environment.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("service", "text", "separator", "inside_a_container_otherwise"),
+    [
+        ("postgres", postgres._SETTINGS, "=", {"unix_socket_directories"}),
+        ("kafka", kafka._SETTINGS, "=", {"listener.security.protocol.map", "node.id"}),
+        ("connect", connect._SETTINGS, "=", set()),
+        ("elasticsearch", elasticsearch._SETTINGS, ":", set()),
+        ("redis", redis._SETTINGS, " ", {"protected-mode", "daemonize", "logfile"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.isalpha() else "",
+)
+def test_settings_are_those_of_the_local_stack(
+    service: str, text: str, separator: str, inside_a_container_otherwise: set[str]
+) -> None:
+    wanted = settings_of(text, separator)
+    assert len(wanted) >= 5
+    there = compose_settings(service)
+    compared = wanted.keys() - inside_a_container_otherwise
+    assert {name: there.get(name) for name in compared} == {name: wanted[name] for name in compared}
 
 
 def test_headrace_is_pointed_at_it_by_settings_that_exist() -> None:
