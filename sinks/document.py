@@ -147,6 +147,9 @@ _DECODE: dict[LogicalType, _Convert] = {
 
 
 def _nested(convert: _Convert) -> _Convert:
+    if convert is _json:
+        convert = _json_object  # a document that is an array must not pass for a nested array
+
     def each(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return [each(item) for item in value]
@@ -162,19 +165,19 @@ class Document:
         schema: The table.
         rename: Column name → field name; must be injective.
         objects_only: True where a JSON column may hold objects only: any other root is stored as
-            ``{"%json": root}``. Everywhere so are the root ``null``, which would pass for NULL, and a
-            document that itself mentions ``%json``.
+            ``{"%json": root}``. So are, everywhere, the root ``null``, which would pass for NULL, a
+            document that itself mentions ``%json``, and elements of arrays that are no objects.
     """
 
     def __init__(
         self, schema: TableSchema, rename: Callable[[str], str] = str, *, objects_only: bool = False
     ) -> None:
-        encode = {**_ENCODE, LogicalType.JSON: _json_object} if objects_only else _ENCODE
+        scalar = {**_ENCODE, LogicalType.JSON: _json_object} if objects_only else _ENCODE
         self.fields = {column.name: rename(column.name) for column in schema.columns}
         self._rename = rename
         self._renamed = {name: field for name, field in self.fields.items() if name != field}
         self._names = {field: name for name, field in self.fields.items()}
-        self._encode = self._converters(schema.columns, encode, lambda column: self.fields[column.name])
+        self._encode = self._converters(schema.columns, scalar, lambda column: self.fields[column.name])
         self._decode = self._converters(schema.columns, _DECODE, lambda column: column.name)
         self._exact = any(column.type is LogicalType.JSON for column in schema.columns)
 
@@ -182,12 +185,8 @@ class Document:
     def _converters(
         columns: tuple[Column, ...], table: Mapping[LogicalType, _Convert], label: Callable[[Column], str]
     ) -> list[tuple[str, _Convert]]:
-        wanted = [
-            (label(column), table[column.type], column.dimensions)
-            for column in columns
-            if column.type in table
-        ]
-        return [(name, _nested(convert) if dimensions else convert) for name, convert, dimensions in wanted]
+        wanted = [column for column in columns if column.type in table]
+        return [(label(c), _nested(table[c.type]) if c.dimensions else table[c.type]) for c in wanted]
 
     def encode(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the row as a dictionary that ``orjson.dumps`` takes.

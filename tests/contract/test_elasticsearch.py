@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -12,6 +12,7 @@ from headrace.model.schema import LogicalType
 from sinks.contract import SinkContract, table
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
+from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.stack
 
@@ -24,7 +25,7 @@ def clear(client: Client, prefix: str) -> None:
 
 
 @pytest.fixture
-def prefix(stack: Any) -> Iterator[str]:
+def prefix(stack: RunningStack) -> Iterator[str]:
     prefix = f"t{uuid.uuid4().hex[:10]}-"
     yield prefix
     client = Client(ElasticsearchSink.Config(url=stack.endpoints.elasticsearch_url))
@@ -37,7 +38,7 @@ class TestElasticsearch(SinkContract):
     bad_row: ClassVar = {"count": "many"}
 
     @pytest.fixture
-    def sink(self, stack: Any, prefix: str) -> Iterator[ElasticsearchSink]:
+    def sink(self, stack: RunningStack, prefix: str) -> Iterator[ElasticsearchSink]:
         config = ElasticsearchSink.Config(url=stack.endpoints.elasticsearch_url, prefix=prefix)
         sink = ElasticsearchSink("search", config)
         yield sink

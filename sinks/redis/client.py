@@ -1,0 +1,163 @@
+"""Talking to Redis: scripts over a window of outstanding calls, and one kind of error per trouble."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from redis import Redis
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,  # noqa: A004
+    NoPermissionError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,  # noqa: A004
+)
+
+from headrace.model.errors import SinkError, SinkUnavailable
+
+__all__ = ["Call", "Client", "RedisConfig", "Script", "refusal", "store_errors"]
+
+_WINDOW = 3
+"""Calls sent ahead of the answers read: Redis works on one while the next is being built."""
+
+
+class RedisConfig(BaseModel):
+    """Settings of a Redis sink.
+
+    Args:
+        url: ``redis://[user:password@]host:port/db`` or ``rediss://`` for TLS.
+        password: Password, when it is not to stand in the url.
+        key_prefix: What every key of this sink begins with.
+        key_template: Shape of a row's key: ``{table}:`` inside, ``{pk}`` at the end.
+        format: ``json``, a string of JSON per row; or ``hash``, a hash per row, columns as text.
+        tombstone_hours: How long a deleted row is remembered against replays of its past.
+        timeout: Seconds to wait for one answer.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    password: SecretStr | None = None
+    key_prefix: str = ""
+    key_template: str = Field(
+        default="{prefix}{table}:{pk}", pattern=r"^[^{}]*(\{prefix\})?[^{}]*\{table\}:[^{}]*\{pk\}$"
+    )
+    format: str = Field(default="json", pattern="^(json|hash)$")
+    tombstone_hours: float = Field(default=24, gt=0)
+    timeout: float = Field(default=30, gt=0)
+
+
+class Script(NamedTuple):
+    """A Lua script and the name Redis knows it by."""
+
+    text: str
+    sha: str
+
+    @classmethod
+    def of(cls, text: str) -> Script:
+        """Name a script."""
+        return cls(text, hashlib.sha1(text.encode()).hexdigest())  # noqa: S324 - Redis' own naming
+
+
+class Call(NamedTuple):
+    """One script call; ``tag`` comes back with its answer."""
+
+    tag: Any
+    keys: Sequence[bytes]
+    args: Sequence[Any]
+
+
+def refusal(error: RedisError | str) -> SinkError:
+    """Return the error that Redis' words stand for."""
+    text = str(error)
+    word = text.split(" ", 1)[0]
+    if isinstance(error, AuthenticationError) or word in ("NOAUTH", "WRONGPASS"):
+        hint = "Put user and password into the url, or set password."
+        return SinkError(f"Redis does not know these credentials: {text}", code="REDIS_AUTH", hint=hint)
+    if isinstance(error, NoPermissionError) or word == "NOPERM":
+        hint = "The user needs ~<key_prefix>* with +@read +@write +@scripting +@connection +info."
+        return SinkError(f"Redis forbids it: {text}", code="REDIS_FORBIDDEN", hint=hint)
+    if isinstance(error, ReadOnlyError) or word == "READONLY":
+        hint = "The server is a replica: point the url at the primary."
+        return SinkError("Redis takes no writes here.", code="REDIS_READONLY", hint=hint)
+    if word in ("CROSSSLOT", "MOVED", "ASK", "CLUSTERDOWN"):
+        hint = "Use a Redis without cluster mode."
+        return SinkError(f"This is a Redis Cluster: {text}", code="REDIS_CLUSTER", hint=hint)
+    if isinstance(error, (BusyLoadingError, ConnectionError, TimeoutError)):
+        hint = "Is it running, and is the url right?"
+        return SinkUnavailable(f"Redis does not answer: {text}", code="REDIS_UNREACHABLE", hint=hint)
+    if word in ("LOADING", "BUSY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN", "OOM"):
+        return SinkUnavailable(f"Redis asks for patience: {text}", code="REDIS_BUSY", hint="")
+    return SinkError(f"Redis refuses: {text}", code="REDIS_REFUSED", hint="")
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn what the client library raises into the sink's errors."""
+    try:
+        yield
+    except RedisError as error:
+        raise refusal(error) from error
+
+
+class Client:
+    """A connection pool to one server, opened on first use."""
+
+    def __init__(self, config: RedisConfig) -> None:
+        password = {"password": config.password.get_secret_value()} if config.password else {}
+        timeouts = {"socket_timeout": config.timeout, "socket_connect_timeout": min(10.0, config.timeout)}
+        self.redis: Redis = Redis.from_url(config.url, **password, **timeouts)
+
+    def run(self, script: Script, calls: Iterable[Call]) -> Iterator[tuple[Any, list[bytes]]]:
+        """Run a script once per call and yield each call's tag and answer; answers may come out of order.
+
+        ``calls`` is drawn from while earlier calls are being worked on. A call may run twice.
+
+        Raises:
+            RedisError: As the client library does; also for a call that Redis refuses as a whole.
+        """
+        pool = self.redis.connection_pool
+        connection: Any = pool.get_connection()
+        pending: deque[Call] = deque()
+        unknown: list[Call] = []
+        whole = False
+        try:
+            for call in calls:
+                connection.send_packed_command(_packed(connection, b"EVALSHA", script.sha, call))
+                pending.append(call)
+                if len(pending) >= _WINDOW:
+                    yield from _answer(connection, pending.popleft(), unknown)
+            while pending:
+                yield from _answer(connection, pending.popleft(), unknown)
+            whole = True
+        finally:
+            if not whole:
+                connection.disconnect()  # answers nobody waits for must not meet the next caller
+            pool.release(connection)
+        for call in unknown:
+            yield call.tag, self.redis.eval(script.text, len(call.keys), *call.keys, *call.args)
+
+
+def _packed(connection: Any, command: bytes, body: str, call: Call) -> Any:
+    return connection.pack_command(command, body, len(call.keys), *call.keys, *call.args)
+
+
+def _answer(connection: Any, call: Call, unknown: list[Call]) -> Iterator[tuple[Any, list[bytes]]]:
+    try:
+        yield call.tag, connection.read_response()
+    except NoScriptError:
+        unknown.append(call)
+    except ResponseError as error:
+        if str(error).startswith("OOM"):
+            yield call.tag, [b"E" * len(call.keys), *([str(error).encode()] * len(call.keys))]
+        else:
+            raise

@@ -1,0 +1,65 @@
+"""Keys in Redis: one per row, built from the table and the row's key so that no two ever meet."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.model.schema import TableId, TableSchema
+from sinks.document import percent
+
+__all__ = ["META_FIELD", "SOURCE_FIELD", "Keys", "field_of", "glob", "progress_key"]
+
+META_FIELD = "_headrace"
+"""Holds the row's version, as 19 digits."""
+
+SOURCE_FIELD = "_headrace_source"
+"""Holds where the row's state came from, as JSON."""
+
+_OWN = "__headrace"
+_LABEL_UNSAFE = re.compile(r"[%:.{}\x00-\x1f\x7f]")
+_FIELD_UNSAFE = re.compile(r"%|^_(?=headrace)")
+_COLUMN_UNSAFE = re.compile(r"[%{}:]")
+_GLOB = re.compile(r"([\\*?\[\]^-])")
+
+
+def _label(table: TableId) -> str:
+    name = percent(table.name, _LABEL_UNSAFE)
+    if table.schema != "public":
+        return f"{percent(table.schema, _LABEL_UNSAFE)}.{name}"
+    return "%5F" + name[1:] if name == _OWN else name
+
+
+def field_of(column: str) -> str:
+    """Return the field of a column: its name; ``%`` and a leading ``_headrace`` are percent-encoded."""
+    return percent(column, _FIELD_UNSAFE)
+
+
+def glob(text: str) -> str:
+    """Return the pattern that matches ``text`` only."""
+    return _GLOB.sub(r"\\\1", text)
+
+
+def progress_key(prefix: str) -> str:
+    """Return the key of the hash that holds how far everything is settled."""
+    return f"{prefix}{_OWN}:progress"
+
+
+class Keys:
+    """The keys of one table.
+
+    Args:
+        prefix: The sink's prefix.
+        template: Shape of a key, with ``{prefix}``, ``{table}`` and, last, ``{pk}``.
+        schema: The table.
+
+    Attributes:
+        head: What every row's key begins with; its id follows.
+        stones: What every tombstone's key begins with; the row's id follows.
+    """
+
+    def __init__(self, prefix: str, template: str, schema: TableSchema) -> None:
+        label = _label(schema.table)
+        self.head = template.removesuffix("{pk}").replace("{table}", label).replace("{prefix}", prefix)
+        self.stones = f"{prefix}{_OWN}:t:{label}:"
+        parts = ("{" + percent(name, _COLUMN_UNSAFE) + "}" for name in schema.key)
+        self.template = self.head + ":".join(parts)

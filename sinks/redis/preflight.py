@@ -1,0 +1,50 @@
+"""What speaks for or against mirroring into a Redis server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from sinks.base import Finding, Severity
+from sinks.redis.client import Client, refusal
+
+__all__ = ["findings"]
+
+_OLDEST = (5, 0)
+
+
+def findings(client: Client) -> list[Finding]:
+    """Return the findings of a server; an unreachable one is a finding too."""
+    try:
+        info: Mapping[str, Any] = client.redis.info()
+        client.redis.eval("return 1", 0)
+    except RedisError as error:
+        refused = refusal(error)
+        return [Finding(Severity.ERROR, refused.code, refused.message, refused.hint)]
+    version = str(info.get("redis_version", "0"))
+    found = [Finding(Severity.OK, "REDIS_REACHABLE", f"Redis {version} answers.")]
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        found.append(
+            Finding(
+                Severity.ERROR, "REDIS_VERSION", f"Redis {version} is too old.", "Upgrade to 6.2 or later."
+            )
+        )
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        message = f"maxmemory-policy is {policy}: Redis would drop rows, and worse, versions, without a word."
+        hint = "CONFIG SET maxmemory-policy noeviction  (and the same in redis.conf)"
+        found.append(Finding(Severity.ERROR, "REDIS_EVICTS", message, hint))
+    if info.get("role") == "slave":
+        found.append(
+            Finding(Severity.ERROR, "REDIS_READONLY", "The server is a replica.", "Use the primary's url.")
+        )
+    if info.get("cluster_enabled"):
+        hint = "Use a Redis without cluster mode."
+        found.append(Finding(Severity.ERROR, "REDIS_CLUSTER", "Redis Cluster is not supported yet.", hint))
+    if not info.get("aof_enabled"):
+        message = "No append-only file: a crash of Redis loses what was written since its last dump."
+        hint = "CONFIG SET appendonly yes  (and the same in redis.conf)"
+        found.append(Finding(Severity.WARNING, "REDIS_NO_AOF", message, hint))
+    return found

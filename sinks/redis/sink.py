@@ -1,0 +1,281 @@
+"""Rows as keys: compared and written by one script call per group, deletes remembered beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, ClassVar
+
+from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
+
+from headrace.model.change import Change
+from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
+from headrace.model.position import Position
+from headrace.model.schema import TableId, TableSchema
+from sinks.base import Finding, Progress, Stored, Target
+from sinks.document import BadValue
+from sinks.redis.client import Call, Client, RedisConfig, Script, refusal, store_errors
+from sinks.redis.layout import Layout, layout_of
+from sinks.redis.names import Keys, glob, progress_key
+from sinks.redis.preflight import findings
+from sinks.redis.scripts import JSON_REPLACE
+
+__all__ = ["RedisSink"]
+
+_GROUP_ROWS = 256
+_GROUP_BYTES = 512_000
+_PAGE = 1_000
+_MERGE_TRIES = 5
+_REPLACE = Script.of(JSON_REPLACE)
+_TAKEN = Rejected("REDIS_KEY_TAKEN", "The key holds a value that is not a row of this sink.")
+
+
+class _Table:
+    """What the sink knows about one table while it lives."""
+
+    def __init__(self, config: RedisConfig, schema: TableSchema) -> None:
+        self.schema = schema
+        self.keys = Keys(config.key_prefix, config.key_template, schema)
+        self.head = self.keys.head.encode()
+        self.stones = self.keys.stones.encode()
+        self.layout: Layout = layout_of(config.format, schema)
+        life = int(config.tombstone_hours * 3_600_000)
+        self.preamble: tuple[Any, ...] = (len(self.head), self.stones, life)
+
+
+class RedisSink:
+    """Mirrors tables into keys.
+
+    Tombstones live as long as ``tombstone_hours``: a replay of an older past needs a new epoch. Redis
+    Cluster is not supported: a script call spans keys of many slots.
+    """
+
+    kind: str = "redis"
+    placement: str = "executor"
+    Config: ClassVar[type[RedisConfig]] = RedisConfig
+
+    def __init__(self, name: str, config: RedisConfig) -> None:
+        self.name = name
+        self.config = config
+        self._client = Client(config)
+        self._tables: dict[TableId, _Table] = {}
+
+    def _table(self, schema: TableSchema) -> _Table:
+        known = self._tables.get(schema.table)
+        if known is None or (known.schema is not schema and known.schema != schema):
+            known = self._tables[schema.table] = _Table(self.config, schema)
+        return known
+
+    # ------------------------------------------------------------ registration
+
+    def check(self) -> list[Finding]:
+        return findings(self._client)
+
+    def prepare(self, schema: TableSchema) -> None:
+        with store_errors():
+            self._client.redis.ping()
+
+    def target(self, schema: TableSchema) -> Target:
+        template = self._table(schema).keys.template
+        return Target(
+            schema.table, {"key_template": template, "format": self.config.format, "escape": "percent"}
+        )
+
+    # ------------------------------------------------------------ applying
+
+    def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
+        try:
+            return self._apply(self._table(schema), changes)
+        except (ConnectionError, TimeoutError):
+            # A pooled connection may have gone stale; whatever was applied may be applied again.
+            with store_errors():
+                return self._apply(self._table(schema), changes)
+        except RedisError as error:
+            raise refusal(error) from error
+
+    def _apply(self, table: _Table, changes: Sequence[Change]) -> list[Outcome]:
+        outcomes: list[Outcome] = [APPLIED] * len(changes)
+        partial: list[int] = []
+        calls = self._calls(table, changes, outcomes, partial)
+        for numbers, answer in self._client.run(table.layout.script, calls):
+            _note(outcomes, numbers, answer)
+        if partial:
+            self._merge(table, changes, outcomes, partial)
+        return outcomes
+
+    @staticmethod
+    def _calls(
+        table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
+    ) -> Iterator[Call]:
+        """Yield the script calls; changes that need a merge here are put into ``partial``."""
+        layout, head = table.layout, table.head
+        numbers: list[int] = []
+        keys: list[bytes] = []
+        args: list[Any] = [*table.preamble]
+        size = 0
+        for number, change in enumerate(changes):
+            if change.absent and not layout.merges:
+                partial.append(number)
+                continue
+            try:
+                own = layout.arguments(change, change.row)
+            except BadValue as error:
+                outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
+                continue
+            numbers.append(number)
+            keys.append(head + change.key.id.encode())
+            args += own
+            size += sum(map(len, own))
+            if len(keys) == _GROUP_ROWS or size > _GROUP_BYTES:
+                yield Call(numbers, keys, args)
+                numbers, keys, args, size = [], [], [*table.preamble], 0
+        if keys:
+            yield Call(numbers, keys, args)
+
+    def _merge(
+        self, table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
+    ) -> None:
+        """Merge partial changes into stored documents, each only if it is still the one that was read."""
+        for _ in range(_MERGE_TRIES):
+            calls = [
+                self._merge_call(table, changes, outcomes, partial[start : start + _GROUP_ROWS])
+                for start in range(0, len(partial), _GROUP_ROWS)
+            ]
+            partial = []
+            for numbers, answer in self._client.run(_REPLACE, [call for call in calls if call.keys]):
+                _note(outcomes, numbers, answer)
+                partial += [n for n, letter in zip(numbers, answer[0], strict=True) if letter == ord("R")]
+            if not partial:
+                return
+
+    def _merge_call(
+        self, table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: Sequence[int]
+    ) -> Call:
+        ids = [changes[n].key.id.encode() for n in partial]
+        rows = table.layout.fetch(self._client.redis, [table.head + key for key in ids])
+        stones = self._client.redis.mget([table.stones + key for key in ids])
+        call = Call([], [], [])
+        for number, key, found, stone in zip(partial, ids, rows, stones, strict=True):
+            change = changes[number]
+            if found is None:
+                outcomes[number] = STALE if stone and int(stone) > change.position.version else ROW_MISSING
+            elif found[0] > change.position.version:
+                outcomes[number] = STALE
+            else:
+                version, stored = found
+                row = {**{name: stored.get(name) for name in change.absent}, **change.row}
+                try:
+                    own = table.layout.arguments(change, row)
+                except BadValue as error:
+                    outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
+                    continue
+                call.tag.append(number)
+                call.keys.append(table.head + key)  # type: ignore[attr-defined]
+                call.args.extend((f"{version:019d}", *own))  # type: ignore[attr-defined]
+        return call
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        table = self._table(schema)
+        removal = [*table.layout.removal(position.text)]
+        removed = 0
+        with store_errors():
+            for page in self._pages(table.head):
+                groups = (page[at : at + _GROUP_ROWS] for at in range(0, len(page), _GROUP_ROWS))
+                there = (self._ours(table, group) for group in groups)
+                calls = (
+                    Call(None, keys, [*table.preamble, *(removal * len(keys))]) for keys in there if keys
+                )
+                for _, answer in self._client.run(table.layout.script, calls):
+                    removed += answer[0].count(b"A")
+                    if b"E" in answer[0]:
+                        raise refusal(answer[1].decode())
+        return removed
+
+    # ------------------------------------------------------------ progress
+
+    def progress(self) -> Progress:
+        with store_errors():
+            stored: Mapping[bytes, bytes] = self._client.redis.hgetall(progress_key(self.config.key_prefix))  # type: ignore[assignment]
+        split = {field.decode().rpartition(":"): int(offset) for field, offset in stored.items()}
+        return {(topic, int(partition)): offset for (topic, _, partition), offset in split.items()}
+
+    def settle(self, progress: Progress) -> None:
+        if not progress:
+            return
+        fields: dict[Any, Any] = {
+            f"{topic}:{partition}": offset for (topic, partition), offset in progress.items()
+        }
+        with store_errors():
+            self._client.redis.hset(progress_key(self.config.key_prefix), mapping=fields)
+
+    # ------------------------------------------------------------ reading, removing
+
+    def _pages(self, head: bytes) -> Iterator[list[bytes]]:
+        """Yield all keys that begin with ``head``, each once, in pages."""
+        seen: set[bytes] = set()
+        keys = self._client.redis.scan_iter(match=glob(head.decode()) + "*", count=_PAGE)
+        fresh = (key for key in keys if not (key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+        while page := list(islice(fresh, _PAGE)):
+            yield page
+
+    def scan(self, schema: TableSchema) -> Iterator[Stored]:
+        table = self._table(schema)
+        with store_errors():
+            for page in self._pages(table.head):
+                for key, row in zip(page, table.layout.fetch(self._client.redis, page), strict=True):
+                    if row is not None:
+                        yield Stored(key[len(table.head) :].decode(), row[1], row[0])
+
+    def drop(self, schema: TableSchema) -> None:
+        table = self._table(schema)
+        with store_errors():
+            for page in self._pages(table.head):
+                ours = [
+                    k
+                    for k, row in zip(page, table.layout.fetch(self._client.redis, page), strict=True)
+                    if row
+                ]
+                self._unlink(ours)
+            for page in self._pages(table.stones):
+                self._unlink(page)
+
+    def _ours(self, table: _Table, keys: Sequence[bytes]) -> list[bytes]:
+        """Return the keys that hold rows of this sink."""
+        rows = table.layout.fetch(self._client.redis, keys)
+        return [key for key, row in zip(keys, rows, strict=True) if row is not None]
+
+    def _unlink(self, keys: Sequence[bytes]) -> None:
+        if keys:
+            self._client.redis.unlink(*keys)
+
+    def close(self) -> None:
+        self._client.redis.close()
+
+
+def _note(outcomes: list[Outcome], numbers: Sequence[int], answer: Sequence[bytes]) -> None:
+    """Write a script's letters into ``outcomes``.
+
+    Raises:
+        SinkError: When Redis refused a write for a reason that is not the row's.
+    """
+    letters = answer[0]
+    if letters == b"A" * len(letters):
+        return
+    notes = iter(answer[1:])
+    for number, letter in zip(numbers, letters.decode(), strict=True):
+        if letter != "A":
+            outcomes[number] = _OUTCOMES.get(letter) or _refused(next(notes).decode())
+
+
+_OUTCOMES: dict[str, Outcome] = {
+    "S": STALE,
+    "M": ROW_MISSING,
+    "T": _TAKEN,
+    "R": Deferred(0.1, "The row keeps changing while it is being merged."),
+}
+
+
+def _refused(words: str) -> Outcome:
+    if words.startswith(("OOM", "ERR OOM")) or "-OOM" in words:
+        return Deferred(1.0, words)
+    raise refusal(words)
