@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from headrace.cli.stack import HomeOption, home_of
 from headrace.config.pipeline import EngineSpec
 from headrace.config.server import ServerSettings
 from headrace.control.context import Context
@@ -17,16 +15,6 @@ from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
 
 __all__ = ["HomeOption", "addresses", "home_of", "open_context", "table_id"]
-
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Data directory of the stack. [default: HEADRACE_HOME, else the user's own]"),
-]
-
-
-def home_of(root: Path | None) -> Home:
-    """Return the home a command was given, else the default one."""
-    return Home(root.expanduser().absolute()) if root is not None else Home.default()
 
 
 def addresses(home: Home) -> Mapping[str, str]:

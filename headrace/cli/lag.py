@@ -71,7 +71,7 @@ def render(report: LagReport) -> RenderableType:
         tables,
         "",
         verdict,
-        *(f"[yellow]remedy:[/] {escape(remedy)}" for remedy in remedies),
+        *(f"[yellow]remedy:[/] {escape(remedy)}" for remedy in remedies if remedy),
     )
 
 

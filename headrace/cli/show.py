@@ -63,7 +63,9 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     """Return a table; a heading that ends in ``>`` is right-aligned. Cells are markup."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading.rstrip(">"), justify="right" if heading.endswith(">") else "left")
+        table.add_column(
+            heading.rstrip(">"), justify="right" if heading.endswith(">") else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*map(str, row))
     return table
@@ -75,7 +77,11 @@ def print_findings(findings: Iterable[Finding | SinkFinding], *, quiet_ok: bool 
         level = finding.severity.value
         if quiet_ok and level == "ok":
             continue
-        out.print(f"{_MARKS[level]} {escape(finding.message)} [dim]{finding.code}[/]", highlight=False)
+        out.print(
+            f"{_MARKS[level]} {escape(finding.message)} [dim]{finding.code}[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
         if finding.hint:
             out.print(f"    {finding.hint}", markup=False, highlight=False, style="dim", soft_wrap=True)
 

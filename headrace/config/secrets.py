@@ -40,6 +40,7 @@ class SecretRef:
 
     def store(self, secret: str) -> None:
         """Write the secret as the file's only property."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(self.path, f"{self.key}={_escaped(secret)}\n")
 
     def read(self) -> str:

@@ -30,17 +30,25 @@ Say = Callable[[str], None]
 _START_S = 180.0
 _STOP_S = 30.0
 _SAMPLE = 1_000
+_PREFIXES = {"prefix": "-", "key_prefix": ":"}
 
 
-def checked_settings(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings as the kind's own model understands them.
+def checked_settings(kind: str, source: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings when the kind's own model accepts them.
+
+    Names in the store begin with the source's name unless the settings say otherwise, so that two
+    sources with equal tables do not meet.
 
     Raises:
         UsageError: When it does not (``SINK_KIND_UNKNOWN``, ``SINK_SETTINGS_INVALID``).
     """
     model = kinds.config_model(kind)
+    complete = {
+        **{name: source + mark for name, mark in _PREFIXES.items() if name in model.model_fields},
+        **settings,
+    }
     try:
-        model(**settings)
+        model(**complete)
     except ValidationError as error:
         wrong = "; ".join(
             f"{'.'.join(map(str, problem['loc'])) or 'settings'}: {problem['msg']}"
@@ -52,7 +60,7 @@ def checked_settings(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
             code="SINK_SETTINGS_INVALID",
             hint=f"Settings of {kind}: {known}.",
         ) from None
-    return dict(settings)
+    return complete
 
 
 def add(
@@ -86,7 +94,7 @@ def add(
         name=name,
         kind=kind,
         source=origin.name,
-        settings=checked_settings(kind, settings),
+        settings=checked_settings(kind, origin.name, settings),
         tables={},
         created_ms=now_ms(),
     )
