@@ -12,7 +12,9 @@ BENCH_ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 # Any order of sets and dicts must do: a new seed per run, printed so that a run can be repeated.
-HASHSEED ?= $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
+ifndef HASHSEED
+HASHSEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
+endif
 PYTEST = PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
