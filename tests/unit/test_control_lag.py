@@ -1,0 +1,217 @@
+"""Lag is judged from observations alone: what was seen decides the word, and nothing unseen is green."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from connectors.base import Hold
+from headrace.control.connect import ConnectorState
+from headrace.control.lag import LagReport, State, TableLag, judge
+from headrace.control.observation import Next, SinkSeen, SourceSeen
+from headrace.control.progress import SinkProgress, TableProgress
+from headrace.control.registry import SinkEntry, SourceEntry, SourceTableEntry
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+
+NOW = 1_800_000_000_000
+TOPIC = "shop.public.orders"
+RUNNING = ConnectorState("RUNNING", "RUNNING", "")
+FAILED = ConnectorState("RUNNING", "FAILED", "boom")
+LOST = ConnectorState("RUNNING", "FAILED", "… is no longer available on the server")
+ABSENT = ConnectorState("ABSENT", "ABSENT", "")
+UNASSIGNED = ConnectorState("RUNNING", "UNASSIGNED", "")
+
+
+def _schema() -> TableSchema:
+    return TableSchema(TableId("public", "orders"), (Column("id", LogicalType.INT64),), ("id",))
+
+
+def _source_entry() -> SourceEntry:
+    table = SourceTableEntry(
+        source="shop", topic=TOPIC, place=0, topic_id="t1", epoch=3, table=_schema().as_dict()
+    )
+    return SourceEntry(
+        name="shop",
+        kind="postgres",
+        address="postgresql://db/shop",
+        placeholder="__x",
+        settings={"heartbeat_ms": 1000},
+        system="77",
+        created_ms=NOW - 90_000,
+        loaded_ms=NOW - 80_000,
+        tables=[table],
+    )
+
+
+def _hold(**changes: Any) -> Hold:
+    known: dict[str, Any] = {
+        "exists": True,
+        "active": True,
+        "lost": "",
+        "held_bytes": 100,
+        "unconfirmed_bytes": 10,
+        "spare_bytes": None,
+        "system": "77",
+        "now_ms": NOW,
+    }
+    return Hold(**{**known, **changes})
+
+
+SOURCE = SourceSeen(
+    entry=_source_entry(),
+    connector=RUNNING,
+    hold=_hold(),
+    loaded=True,
+    beat_ms=NOW - 500,
+    ends={(TOPIC, 0): (0, 1000)},
+    topic_ids={TOPIC: "t1"},
+    now_ms=NOW,
+)
+PROGRESS = SinkProgress(
+    state="running",
+    error=None,
+    updated_ms=NOW - 200,
+    first_row_ms=NOW - 70_000,
+    next_offsets={(TOPIC, 0): 1000},
+    tables={"public.orders": TableProgress(applied=1000, last_commit_ms=NOW - 60_000)},
+    latency_ms={"p50": 150, "p99": 300, "count": 10},
+)
+SINK = SinkSeen(
+    entry=SinkEntry(
+        name="search",
+        kind="elasticsearch",
+        source="shop",
+        settings={},
+        tables={TOPIC: {"alias": "shop-public-orders"}},
+        created_ms=NOW - 70_000,
+    ),
+    paused=False,
+    progress=PROGRESS,
+    engine="ready",
+    following={},
+    now_ms=NOW,
+)
+
+
+def _report(source: SourceSeen = SOURCE, sink: SinkSeen = SINK) -> LagReport:
+    return judge([source], [sink])
+
+
+def _one(source: SourceSeen = SOURCE, sink: SinkSeen = SINK) -> TableLag:
+    (table,) = _report(source, sink).tables
+    return table
+
+
+def test_all_settled_and_a_fresh_heartbeat_is_in_sync() -> None:
+    report = _report()
+    assert report.in_sync
+    assert report.tables[0].state is State.STREAMING
+    assert report.tables[0].freshness_seconds == pytest.approx(0.5)
+    assert report.sources[0].slot_lag_bytes == 100
+
+
+def test_an_installation_without_sinks_is_never_in_sync() -> None:
+    assert not judge([SOURCE], []).in_sync
+    assert not judge([], []).in_sync
+
+
+def test_unsettled_records_are_not_in_sync_and_freshness_is_that_of_the_first_of_them() -> None:
+    behind = replace(SINK, progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 900}))
+    known = replace(behind, following={TOPIC: Next(NOW - 4_000, snapshot=False)})
+    table = _one(sink=known)
+    assert table.lag_records == 100
+    assert table.freshness_seconds == pytest.approx(4.0)
+    assert table.state is State.STREAMING
+    assert not _report(sink=known).in_sync
+
+
+def test_a_row_read_by_a_snapshot_proves_nothing_about_freshness() -> None:
+    behind = replace(
+        SINK,
+        progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 900}),
+        following={TOPIC: Next(NOW - 1_000, snapshot=True)},
+    )
+    table = _one(sink=behind)
+    assert table.freshness_seconds == pytest.approx(60.0)
+    assert table.state is State.CATCHING_UP
+
+
+def test_a_sink_that_has_read_further_than_the_ends_looked_at_before_is_not_behind() -> None:
+    assert (
+        _one(sink=replace(SINK, progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 1010}))).lag_records == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "state", "said"),
+    [
+        (replace(SOURCE, hold=_hold(exists=False, active=False, lost="the slot does not exist")),
+         State.RESYNC_REQUIRED, "slot does not exist"),
+        (replace(SOURCE, hold=_hold(lost="the slot was invalidated (wal_removed)")),
+         State.RESYNC_REQUIRED, "invalidated"),
+        (replace(SOURCE, hold=_hold(system="78")), State.RESYNC_REQUIRED, "another cluster"),
+        (replace(SOURCE, connector=LOST), State.RESYNC_REQUIRED, "no longer"),
+        (replace(SOURCE, topic_ids={TOPIC: "t2"}), State.RESYNC_REQUIRED, "made anew"),
+        (replace(SOURCE, topic_ids={}), State.RESYNC_REQUIRED, "is gone"),
+        (replace(SOURCE, ends={(TOPIC, 0): (1001, 1200)}), State.RESYNC_REQUIRED, "no longer holds offsets"),
+        (replace(SOURCE, connector=FAILED), State.FAILED, "boom"),
+        (replace(SOURCE, connector=ABSENT), State.FAILED, "lost the connector"),
+        (replace(SOURCE, connector=ConnectorState("PAUSED", "PAUSED", "")), State.PAUSED, "paused"),
+        (replace(SOURCE, connector=None, silent=("Connect does not answer",)), State.DEGRADED, "Connect"),
+        (replace(SOURCE, hold=None, silent=("The database does not let us in",)), State.DEGRADED, "database"),
+        (replace(SOURCE, ends=None, topic_ids=None, beat_ms=None, silent=("Kafka does not answer",)),
+         State.DEGRADED, "Kafka"),
+        (replace(SOURCE, loaded=False), State.SNAPSHOTTING, "initial snapshot"),
+        (replace(SOURCE, connector=UNASSIGNED), State.DEGRADED, "unassigned"),
+        (replace(SOURCE, beat_ms=NOW - 11_000), State.DEGRADED, "heartbeat is 11 s old"),
+        (replace(SOURCE, beat_ms=None), State.DEGRADED, "no heartbeat"),
+    ],
+)  # fmt: skip
+def test_trouble_of_the_source_is_never_green(source: SourceSeen, state: State, said: str) -> None:
+    table = _one(source=source)
+    assert table.state is state
+    assert said in table.reason
+    assert not _report(source=source).in_sync
+
+
+@pytest.mark.parametrize(
+    ("sink", "state", "said"),
+    [
+        (replace(SINK, progress=None), State.SETUP, "not taken it up"),
+        (replace(SINK, progress=None, engine="stopped"), State.FAILED, "said nothing"),
+        (replace(SINK, progress=replace(PROGRESS, updated_ms=NOW - 10_500)), State.FAILED, "for 10 s"),
+        (replace(SINK, engine="silent"), State.FAILED, "said nothing"),
+        (replace(SINK, paused=True), State.PAUSED, "paused"),
+        (replace(SINK, progress=replace(PROGRESS, state="starting")), State.SETUP, "starting"),
+        (replace(SINK, progress=replace(PROGRESS, state="degraded", error={"message": "no answer"})),
+         State.DEGRADED, "no answer"),
+        (replace(SINK, progress=replace(PROGRESS, state="failed", error={"message": "read only"})),
+         State.FAILED, "read only"),
+        (replace(SINK, progress=replace(PROGRESS, tables={"public.orders": TableProgress(rejected=2)})),
+         State.DEGRADED, "2 changes could not be stored"),
+    ],
+)  # fmt: skip
+def test_trouble_of_the_sink_is_never_green(sink: SinkSeen, state: State, said: str) -> None:
+    table = _one(sink=sink)
+    assert table.state is state
+    assert said in table.reason
+    report = _report(sink=sink)
+    assert report.sinks[0].state is state
+    assert not report.in_sync
+
+
+def test_before_the_first_snapshot_a_missing_slot_is_no_loss() -> None:
+    fresh = replace(
+        SOURCE, loaded=False, hold=_hold(exists=False, active=False, lost="the slot does not exist")
+    )
+    assert _one(source=fresh).state is State.SNAPSHOTTING
+    assert _one(source=fresh).freshness_seconds is None
+
+
+def test_the_report_is_ready_for_json() -> None:
+    value = _report().as_dict()
+    assert value["in_sync"] is True
+    assert value["tables"][0]["state"] == "streaming"
+    assert value["sinks"][0]["latency_ms"]["p50"] == 150

@@ -1,0 +1,131 @@
+"""The registry: private, consistent between processes, and never generous with epochs."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from headrace.config.secrets import SecretRef, mask_settings, mask_text, mask_url
+from headrace.config.source import valid_name
+from headrace.control.registry import Registry, SourceEntry, SourceTableEntry
+from headrace.model.errors import UsageError
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "deep" / "registry.db")
+
+
+def _entry(name: str) -> SourceEntry:
+    schema = TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT32),), ("id",))
+    table = SourceTableEntry(topic=f"{name}.public.t", place=0, topic_id="x", epoch=0, table=schema.as_dict())
+    return SourceEntry(
+        name=name,
+        kind="postgres",
+        address="postgresql://h/d",
+        placeholder="p",
+        settings={},
+        system=None,
+        created_ms=1,
+        loaded_ms=None,
+        tables=[table],
+    )
+
+
+def test_the_file_is_private_and_in_wal_mode(registry: Registry, tmp_path: Path) -> None:
+    mode = (tmp_path / "deep" / "registry.db").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    with registry.begin() as session:
+        assert session.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert session.execute(text("PRAGMA foreign_keys")).scalar() == 1
+
+
+def test_an_unknown_source_is_named_with_the_known_ones(registry: Registry) -> None:
+    with registry.begin() as session:
+        session.add(_entry("shop"))
+    with pytest.raises(UsageError) as caught:
+        registry.source("shoop")
+    assert caught.value.code == "SOURCE_UNKNOWN"
+    assert "shop" in caught.value.hint
+    assert registry.only_source().tables[0].schema.table == TableId("public", "t")
+
+
+def test_which_source_is_asked_when_there_are_two_or_none(registry: Registry) -> None:
+    with pytest.raises(UsageError, match="No source"):
+        registry.only_source()
+    with registry.begin() as session:
+        session.add_all([_entry("a"), _entry("b")])
+    with pytest.raises(UsageError, match="Several"):
+        registry.only_source()
+
+
+def test_epochs_of_a_topic_always_rise_even_when_the_registry_was_lost(
+    registry: Registry, tmp_path: Path
+) -> None:
+    first, second = registry.next_epoch("t"), registry.next_epoch("t")
+    assert second > first
+    anew = Registry(tmp_path / "other.db")
+    assert anew.next_epoch("t") >= first
+    assert first > 0
+
+
+def test_a_removed_source_takes_its_tables_along_but_not_its_epochs(registry: Registry) -> None:
+    first = registry.next_epoch("shop.public.t")
+    with registry.begin() as session:
+        session.add(_entry("shop"))
+    with registry.begin() as session:
+        session.delete(session.get_one(SourceEntry, "shop"))
+    assert registry.sources() == []
+    assert registry.next_epoch("shop.public.t") > first
+
+
+@pytest.mark.parametrize("name", ["shop", "a", "a_1", "x" * 31])
+def test_a_plain_name_is_taken(name: str) -> None:
+    assert valid_name(name, of="source") == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "Shop", "1a", "_a", "a-b", "a.b", "a b", "x" * 32, "shop\n", "ſhop", "a'; DROP TABLE x; --", "../a"],
+)
+def test_a_name_that_could_harm_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        valid_name(name, of="source")
+    assert caught.value.code == "NAME_INVALID"
+
+
+@pytest.mark.parametrize("secret", ["plain", "a=b#c!d\\e", " lead", "ünï😀", "${file:x:y}", "a\nb", ""])
+def test_a_secret_survives_its_file_and_shows_nowhere(secret: str, tmp_path: Path) -> None:
+    ref = SecretRef(tmp_path / "s" / "shop.properties", "password")
+    ref.store(secret)
+    assert ref.read() == secret
+    assert stat.S_IMODE(ref.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(ref.path.parent.stat().st_mode) == 0o700
+    assert len(ref.path.read_text().splitlines()) == 1
+    if len(secret) > 3:
+        assert secret not in f"{ref} {ref!r} {ref.placeholder}"
+    ref.forget()
+    ref.forget()
+    assert not ref.path.exists()
+
+
+def test_what_is_shown_holds_no_secret() -> None:
+    canary = "c4nary"
+    url = f"postgres://me:{canary}@db:5432/shop?sslmode=require"
+    assert mask_url(url) == "postgres://me:***@db:5432/shop?sslmode=require"
+    shown = mask_settings(
+        {
+            "url": f"redis://:{canary}@h:1/0",
+            "api_key": canary,
+            "nested": {"password": canary},
+            "format": "json",
+        }
+    )
+    assert canary not in str(shown)
+    assert shown["format"] == "json"
+    for text_ in (f"failed for {url}", f"password={canary} host=x", f"password='{canary} x' host=x"):
+        assert canary not in mask_text(text_)

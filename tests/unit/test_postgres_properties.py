@@ -1,0 +1,139 @@
+"""The connector's configuration, from a capture alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from connectors.base import Capture, topic_of
+from connectors.postgres import PostgresSource
+from connectors.postgres.properties import connector_properties
+from connectors.postgres.types import logical_type, numeric_digits
+from connectors.registry import build, kind_of
+from headrace.model.errors import UsageError
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+
+ADDRESS = {"host": "db.example", "port": "5433", "user": "me", "dbname": "shop", "password": "c4nary"}
+
+
+def _capture(*tables: TableId, excluded: tuple[str, ...] = ()) -> Capture:
+    schemas = tuple(
+        TableSchema(table, (Column("id", LogicalType.INT64),), ("id",), extra={"excluded": excluded})
+        for table in tables
+    )
+    return Capture("shop", schemas, "__mark", "${file:/s/shop.properties:password}")
+
+
+def _properties(capture: Capture, **address: str) -> dict[str, str]:
+    return connector_properties(capture, {**ADDRESS, **address}, failover_slots=True)
+
+
+def test_the_password_is_a_reference() -> None:
+    properties = _properties(_capture(TableId("public", "orders")))
+    assert properties["database.password"] == "${file:/s/shop.properties:password}"
+    assert "c4nary" not in str(properties)
+
+
+def test_exactly_the_captured_tables_match() -> None:
+    tables = [TableId("public", "orders"), TableId("odd.schema", 'a"b c+')]
+    include = _properties(_capture(*tables))["table.include.list"].split(",")
+    assert len(include) == 4
+    for table in [*tables, TableId("headrace", "shop_signal"), TableId("headrace", "shop_heartbeat")]:
+        assert sum(bool(re.fullmatch(pattern, str(table))) for pattern in include) == 1
+    assert not any(re.fullmatch(pattern, "publicXorders") for pattern in include)
+
+
+def test_excluded_columns_are_named_only_when_there_are_some() -> None:
+    assert "column.exclude.list" not in _properties(_capture(TableId("public", "t")))
+    excluded = _properties(_capture(TableId("public", "t"), excluded=("total",)))["column.exclude.list"]
+    assert excluded == r"public\.t\.total"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("plugin.name", "pgoutput"),
+        ("publication.autocreate.mode", "disabled"),
+        ("snapshot.mode", "initial"),
+        ("poll.interval.ms", "10"),
+        ("skipped.operations", "none"),
+        ("decimal.handling.mode", "string"),
+        ("value.converter.replace.null.with.default", "false"),
+        ("exactly.once.support", "required"),
+        ("unavailable.value.placeholder", "__mark"),
+        ("slot.failover", "true"),
+    ],
+)
+def test_defaults_that_lose_or_delay_changes_are_overruled(name: str, value: str) -> None:
+    assert _properties(_capture(TableId("public", "t")))[name] == value
+
+
+@pytest.mark.parametrize("host", ["/var/run/postgresql", "a,b"])
+def test_an_address_java_cannot_reach_is_refused(host: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        _properties(_capture(TableId("public", "t")), host=host)
+    assert caught.value.code == "SOURCE_URL_INVALID"
+
+
+def test_derived_names_are_legal_however_long_the_source_name() -> None:
+    capture = Capture("x" * 31, (), "", "")
+    for name in (capture.connector, capture.signals.name, capture.heartbeat.name):
+        assert len(name) <= 63
+        assert re.fullmatch(r"[a-z0-9_]+", name)
+
+
+def test_a_topic_name_keeps_to_what_kafka_allows() -> None:
+    assert topic_of("shop", TableId("public", "order items/ü")) == "shop.public.order_items__"
+
+
+def test_the_address_shows_no_password() -> None:
+    source = PostgresSource("postgres://me:c4nary@db:5433/shop?sslmode=require&password=c4nary")
+    assert source.address == "postgresql://me@db:5433/shop?sslmode=require"
+    again = PostgresSource(source.address, "c4nary")
+    assert again.address == source.address
+
+
+@pytest.mark.parametrize("url", ["mysql://x/y", "nonsense", "", "shop"])
+def test_another_kind_of_address_is_refused(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        kind_of(url)
+    assert caught.value.code == "SOURCE_URL_INVALID"
+
+
+def test_an_unreadable_url_and_an_unknown_kind_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="cannot be read") as caught:
+        build("postgres", "postgres://me:c4nary@h:port/x?nonsense=1")
+    assert "c4nary" not in str(caught.value)
+    with pytest.raises(UsageError, match="no source kind"):
+        build("oracle", "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "meaning"),
+    [
+        ("int8", "b", LogicalType.INT64),
+        ("citext", "b", LogicalType.TEXT),
+        ("tier", "e", LogicalType.ENUM),
+        ("jsonb", "b", LogicalType.JSON),
+        ("bit", "b", None),
+        ("point", "b", None),
+        ("address", "c", None),
+    ],
+)
+def test_a_type_has_a_meaning_or_is_left_out(name: str, kind: str, meaning: LogicalType | None) -> None:
+    assert logical_type(name, kind) is meaning
+
+
+def test_arrays_are_taken_only_of_elements_that_arrive_whole() -> None:
+    assert logical_type("text", "b", element=True) is LogicalType.TEXT
+    assert logical_type("mood", "e", element=True) is LogicalType.ENUM
+    assert logical_type("jsonb", "b", element=True) is None
+
+
+@pytest.mark.parametrize(
+    ("typmod", "digits"),
+    [(-1, (None, None)), ((12 << 16 | 2) + 4, (12, 2)), ((3 << 16 | (-2 & 0x7FF)) + 4, (3, -2))],
+)
+def test_numeric_digits(typmod: int, digits: tuple[int | None, int | None]) -> None:
+    assert numeric_digits(typmod) == digits
