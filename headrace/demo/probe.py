@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, isfinite
 
 import psycopg
 
@@ -46,11 +47,18 @@ class Latencies:
     unseen: int = 0
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """Return p50, p99 and maximum in whole milliseconds, and the counts."""
-        ranks = {"p50": percentile(self.seen, 0.5), "p99": percentile(self.seen, 0.99)}
-        worst = max(self.seen, default=None)
-        rounded = {name: None if value is None else round(value) for name, value in ranks.items()}
-        return {**rounded, "max": None if worst is None else round(worst), "markers": len(self.seen)}
+        """Return p50, p99 and maximum in whole milliseconds, and how many markers were seen.
+
+        An unseen marker counts as one that took for ever; a rank that falls on one is None.
+        """
+        times = [*self.seen, *[inf] * self.unseen]
+        ranks = {
+            "p50": percentile(times, 0.5),
+            "p99": percentile(times, 0.99),
+            "max": max(times, default=None),
+        }
+        rounded = {name: round(t) if t is not None and isfinite(t) else None for name, t in ranks.items()}
+        return {**rounded, "markers": len(self.seen)}
 
 
 class Markers:

@@ -123,19 +123,26 @@ def print_comparisons(console: Console, comparisons: Sequence[Comparison]) -> No
     by_table: dict[str, dict[str, Comparison]] = {}
     for comparison in comparisons:
         by_table.setdefault(comparison.table, {})[comparison.store] = comparison
-    table = Table(title="every row, by content, in both directions", title_justify="left", box=None)
+    table = Table(
+        title="every row, by content, in both directions",
+        caption="" if all(c.equal for c in comparisons) else "differs: missing/extra/different",
+        title_justify="left",
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+    )
     table.add_column("table", style="bold")
     table.add_column("Postgres", justify="right")
     for store in stores:
         table.add_column(store, justify="right")
-        table.add_column("missing/extra/different", justify="right")
+        table.add_column("differs", justify="right")
     for name, found in by_table.items():
         cells: list[Text] = []
         for store in stores:
             c = found[store]
             colour = "green" if c.equal else "bold red"
             counts = f"{len(c.missing)}/{len(c.extra)}/{len(c.different)}"
-            cells += [Text(f"{c.found:,}"), Text("equal" if c.equal else counts, style=colour)]
+            cells += [Text(f"{c.found:,}"), Text("–" if c.equal else counts, style=colour)]
         table.add_row(name, f"{next(iter(found.values())).expected:,}", *cells)
     console.print(table)
     for comparison in comparisons:
