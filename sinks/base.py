@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from headrace.model.change import Change
+from headrace.model.key import Key
 from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
@@ -95,6 +96,14 @@ class Sink(Protocol):
         Applying twice equals once; a change older than what is stored is Stale and changes
         nothing, also after a delete; a partial change keeps the stored values of its absent
         columns. A partial change whose row is not stored is Rejected by name, never half-filled.
+        """
+        ...
+
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+        """Return the stored rows of those keys that are live, as logical values.
+
+        Called before :meth:`apply`, for rows whose key changes: the new row may lack values that only
+        the row under the old key still has.
         """
         ...
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from headrace.model.change import Change, Op
+from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
@@ -67,6 +68,10 @@ class MemorySink:
     def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
         rows = self._store.tables[schema.table]
         return [self._apply(schema, rows, change) for change in changes]
+
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+        stored = self._store.tables[schema.table]
+        return {key: row for key in keys if (row := stored.get(key.id, (0, None))[1]) is not None}
 
     @staticmethod
     def _apply(schema: TableSchema, rows: dict[str, tuple[int, _Row]], change: Change) -> Outcome:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.change import Change, Ignored, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
+from headrace.model.key import Key
 from headrace.model.outcome import Deferred, Outcome, Rejected, Stale
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
@@ -127,18 +128,35 @@ def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterat
     )
 
 
+def _in_order_of_keys(sink: Sink, schema: TableSchema, latest: list[Change]) -> Iterator[list[Change]]:
+    """Yield the changes in groups to apply one after the other.
+
+    Rows that moved to another key and need values from under the old one come first, whole: once the
+    old row's delete is applied, nothing could fill them after a crash.
+    """
+    moved = {c.key: c.moved_from for c in latest if c.partial and c.moved_from is not None}
+    if moved:
+        stored = sink.rows(schema, list(set(moved.values())))
+        filled = [c.filled(stored.get(moved[c.key], {})) for c in latest if c.key in moved]
+        yield filled
+        latest = [change for change in latest if change.key not in moved]
+    if latest:
+        yield latest
+
+
 def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report) -> None:
     latest, taken = collapser.drain()
     if not latest:
         return
     counters = report.table(schema.table)
-    bad: dict[Any, Rejected] = {}
+    bad: dict[Key, Rejected] = {}
     stale = 0
-    for change, outcome in _patiently(sink, schema, latest):
-        if isinstance(outcome, Rejected):
-            bad[change.key] = outcome
-        elif isinstance(outcome, Stale):
-            stale += 1
+    for group in _in_order_of_keys(sink, schema, latest):
+        for change, outcome in _patiently(sink, schema, group):
+            if isinstance(outcome, Rejected):
+                bad[change.key] = outcome
+            elif isinstance(outcome, Stale):
+                stale += 1
     now = time.time() * 1000
     newest = counters["last_commit_ms"] or 0
     rejected = 0
@@ -173,7 +191,7 @@ def apply_records(stream: Iterable[Record], sink: Sink, schemas: dict[TableId, T
                     if collapser is None:
                         collapser = pending[record.table] = Collapser()
                     collapser.add(record)
-                    if len(collapser) >= _FLUSH_AT:
+                    if len(collapser) >= _FLUSH_AT and collapser.splittable:
                         _flush(sink, schemas[record.table], collapser, report)
                 case Truncate():
                     if record.table in pending:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.model.change import Change, collapse
+from dataclasses import replace
+
+from headrace.model.change import Change, Op, collapse
 from headrace.model.key import Key
 
 __all__ = ["Collapser"]
@@ -13,6 +15,7 @@ class Collapser:
 
     def __init__(self) -> None:
         self._latest: dict[Key, Change] = {}
+        self._buried: tuple[Change, Change | None] | None = None
         self.records: list[Change] = []
 
     def __len__(self) -> int:
@@ -22,12 +25,36 @@ class Collapser:
         """Take one change; arrival order does not matter, positions do."""
         self.records.append(change)
         known = self._latest.get(change.key)
+        if change.op is Op.DELETE:
+            self._buried = (change, known)
+        elif change.partial:
+            change = self._moved(change)
         if known is None:
             self._latest[change.key] = change
         elif known.position <= change.position:
             self._latest[change.key] = collapse(known, change)
         else:
             self._latest[change.key] = collapse(change, known)
+
+    @property
+    def splittable(self) -> bool:
+        """Return whether the batch may be cut here: not between the two halves of a key change."""
+        return not self.records or self.records[-1].op is not Op.DELETE
+
+    def _moved(self, change: Change) -> Change:
+        """Return a partial change that ends a key change, with what the row had under its old key.
+
+        A changed key arrives as the delete of the old row and the creation of the new one, with one
+        LSN; the new row lacks the large values that did not change.
+        """
+        if self._buried is None or change.origin.lsn is None:
+            return change
+        burial, before = self._buried
+        if burial.origin.lsn != change.origin.lsn or burial.key == change.key:
+            return change
+        if before is None or before.op is Op.DELETE:
+            return replace(change, moved_from=burial.key)
+        return replace(change.filled(before.row), moved_from=before.moved_from or burial.key)
 
     def drain(self) -> tuple[list[Change], list[Change]]:
         """Return (one change per key, every change taken since the last drain) and start over."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 __all__ = ["SCHEMA", "quarantine"]
 
@@ -31,6 +32,13 @@ SCHEMA = fastavro.parse_schema(
 )
 
 
+def _by_partition(identities: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], list[int]]:
+    grouped: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, offset in identities:
+        grouped.setdefault((topic, partition), []).append(offset)
+    return grouped
+
+
 def quarantine(
     folder: Path, sink: str, batch_id: int, kafka: DataFrame, rejects: Iterable[Mapping[str, Any]]
 ) -> Path:
@@ -40,9 +48,14 @@ def quarantine(
     record stands once per identity (topic, partition, offset).
     """
     why = {(r["topic"], r["partition"], r["offset"]): r for r in rejects}
-    wanted = [f"('{t}',{p},{o})" for t, p, o in why]
-    condition = f"(topic, partition, offset) in ({','.join(wanted)})"
-    raw = kafka.select("topic", "partition", "offset", "key", "value").where(condition).collect()
+    columns = kafka.select("topic", "partition", "offset", "key", "value")
+    raw = [
+        row
+        for (topic, partition), offsets in _by_partition(why).items()
+        for row in columns.where(
+            (f.col("topic") == topic) & (f.col("partition") == partition) & f.col("offset").isin(offsets)
+        ).collect()
+    ]
     letters = [
         {
             "sink": sink,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace.model.errors import HeadraceError
 
 __all__ = ["explain"]
+
+_ERROR = re.compile(r"^[\w.]+(Error|Exception|Warning): ")
 
 _KNOWN = (
     (
@@ -59,6 +63,16 @@ def explain(error: BaseException | None) -> dict[str, str]:
     for traces, code, message, hint in _KNOWN:
         if any(trace in text for trace in traces):
             return {"code": code, "message": message, "hint": hint}
-    lines = [line for line in text.splitlines() if line.strip()]
-    message = lines[0][:300] if lines else type(error).__name__
+    message = _sentence(text) or type(error).__name__
     return {"code": "QUERY_FAILED", "message": message, "hint": "The engine's log has the whole story."}
+
+
+def _sentence(text: str) -> str:
+    """Return the line that says what happened: the one that ends a Python traceback, else the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    in_traceback = False
+    for number, line in enumerate(lines):
+        if in_traceback and not line.startswith(("File ", "^", "~")) and _ERROR.match(line):
+            return line[:300]
+        in_traceback = in_traceback or "Traceback (most recent call last)" in lines[number]
+    return lines[0][:300] if lines else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -55,6 +55,8 @@ class Change:
             ``row``: a partial image cannot be mistaken for a full one.
         position: The order within the key's history.
         origin: Where it came from.
+        moved_from: The key the row had until this change, when its key was changed and the values of
+            ``absent`` can only be found under the old one.
     """
 
     table: TableId
@@ -64,10 +66,18 @@ class Change:
     absent: frozenset[str]
     position: Position
     origin: Origin
+    moved_from: Key | None = None
 
     def __post_init__(self) -> None:
         if self.op is Op.DELETE and (self.row or self.absent):
             raise ValueError("a delete carries no row")
+
+    def filled(self, values: Mapping[str, Any]) -> Change:
+        """Return the change with those of its absent columns that ``values`` has."""
+        found = {name: values[name] for name in self.absent if name in values}
+        if not found:
+            return self
+        return replace(self, row={**self.row, **found}, absent=self.absent - found.keys())
 
     @property
     def partial(self) -> bool:
@@ -112,15 +122,7 @@ def collapse(older: Change, newer: Change) -> Change:
     """
     if newer.op is Op.DELETE or not newer.absent or older.op is Op.DELETE:
         return newer
-    carried = {name: older.row[name] for name in newer.absent if name in older.row}
-    if not carried:
-        return newer
-    return Change(
-        table=newer.table,
-        key=newer.key,
-        op=newer.op,
-        row={**newer.row, **carried},
-        absent=newer.absent - carried.keys(),
-        position=newer.position,
-        origin=newer.origin,
-    )
+    merged = newer.filled(older.row)
+    if older.moved_from is None or newer.moved_from is not None:
+        return merged
+    return replace(merged, moved_from=older.moved_from)

@@ -25,6 +25,13 @@ def unescape(part: str) -> str:
     return re.sub(r"%([0-9A-F]{2})", lambda match: chr(int(match.group(1), 16)), part)
 
 
+def _escaped(part: str | None) -> str:
+    if part is None:
+        return _NULL
+    # Numbers and most codes hold nothing to escape; asking that is cheaper than looking for it.
+    return part if part.isalnum() else escape(part) or _EMPTY
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
     """The identifying values of one row, in key order, each in its canonical text form.
@@ -45,8 +52,8 @@ class Key:
 
     @property
     def escaped(self) -> tuple[str, ...]:
-        """Return each part percent-encoded; NULL and "" as ``%null`` and ``%empty``, which are no text's code."""
-        return tuple(_NULL if part is None else escape(part) or _EMPTY for part in self.parts)
+        """Return each part percent-encoded; NULL is ``%null`` and "" is ``%empty``, which no text gives."""
+        return tuple([_escaped(part) for part in self.parts])
 
     @property
     def id(self) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from headrace.model.change import Change
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome
 from headrace.model.position import MAX_EPOCH, MAX_OFFSET
+from headrace.model.values import canonical_row
 from sinks.base import Sink
 from sinks.contract.story import (
     ORDERS,
@@ -190,3 +191,13 @@ class OrderContract(Suite):
         batch = [order(1, at(4), absent=["note"]), order(7, at(5), absent=["note"]), order(8, at(6))]
         assert sink.apply(ORDERS, batch) == [ROW_MISSING, ROW_MISSING, APPLIED]
         assert state(sink, ORDERS) == expected(ORDERS, [order(2, at(2)), order(8, at(6))])
+
+    def test_the_stored_rows_of_keys_can_be_asked_for(self, sink: Sink) -> None:
+        sink.prepare(ORDERS)
+        live, dead, absent = order(1, at(1), note="kept"), order(2, at(2)), order(9, at(9))
+        sink.apply(ORDERS, [live, dead])
+        sink.apply(ORDERS, [delete(ORDERS, 2, at(3))])
+        found = sink.rows(ORDERS, [live.key, dead.key, absent.key])
+        assert {key: canonical_row(ORDERS, row) for key, row in found.items()} == {
+            live.key: canonical_row(ORDERS, live.row)
+        }

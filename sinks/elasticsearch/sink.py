@@ -11,6 +11,7 @@ import orjson
 
 from headrace.model.change import Change, Op
 from headrace.model.errors import SinkError
+from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
@@ -210,6 +211,10 @@ class ElasticsearchSink:
             else:
                 rows[number] = {**{name: found[1].get(name) for name in change.absent}, **change.row}
         return rows
+
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+        found = self._documents(self._table(schema), [key.id_within(_ID_BYTES) for key in keys])
+        return {key: row[1] for key in keys if (row := found.get(key.id_within(_ID_BYTES)))}
 
     def _documents(self, table: _Table, ids: Sequence[str]) -> dict[str, tuple[int, dict[str, Any]]]:
         found: dict[str, tuple[int, dict[str, Any]]] = {}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
 
 from headrace.model.change import Change
+from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
@@ -173,6 +174,12 @@ class RedisSink:
                 call.keys.append(table.head + key)  # type: ignore[attr-defined]
                 call.args.extend((f"{version:019d}", *own))  # type: ignore[attr-defined]
         return call
+
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+        table = self._table(schema)
+        with store_errors():
+            found = table.layout.fetch(self._client.redis, [table.head + key.id.encode() for key in keys])
+        return {key: stored[1] for key, stored in zip(keys, found, strict=True) if stored is not None}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         table = self._table(schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -129,6 +130,46 @@ def test_a_poison_record_is_set_aside_and_the_others_are_applied() -> None:
     report = apply_records([change(0, 1), bad, change(2, 2)], target, {TABLE: SCHEMA})
     assert set(state(target)) == {"1", "2"}
     assert [(r["offset"], r["code"]) for r in report.rejects] == [(1, "RECORD_MALFORMED")]
+
+
+def moved(offset: int, old: int, new: int, lsn: int) -> list[Change]:
+    """Return the two records of a key change whose large value ``b`` did not change."""
+    halves = [change(offset, old, Op.DELETE), change(offset + 1, new, absent=frozenset({"b"}))]
+    return [replace(half, origin=replace(half.origin, lsn=lsn)) for half in halves]
+
+
+def test_a_row_that_changes_its_key_keeps_the_value_stored_under_the_old_one() -> None:
+    target = sink()
+    apply_records([change(0, 1, b="large")], target, {TABLE: SCHEMA})
+    report = apply_records(moved(1, 1, 2, lsn=9), target, {TABLE: SCHEMA})
+    assert not report.rejects
+    assert state(target) == {"2": {"id": 2, "a": "a2", "b": "large"}}
+
+
+def test_a_row_that_changes_its_key_twice_in_one_batch_keeps_it_too() -> None:
+    target = sink()
+    apply_records([change(0, 1, b="large")], target, {TABLE: SCHEMA})
+    hot = [*moved(1, 1, 2, lsn=9), change(3, 2, absent=frozenset({"b"})), *moved(4, 2, 3, lsn=11)]
+    report = apply_records(hot, target, {TABLE: SCHEMA})
+    assert not report.rejects
+    assert state(target) == {"3": {"id": 3, "a": "a5", "b": "large"}}
+
+
+def test_a_value_set_in_the_same_batch_moves_with_the_row() -> None:
+    target = sink()
+    apply_records([change(0, 1, b="old")], target, {TABLE: SCHEMA})
+    apply_records([change(1, 1, b="new"), *moved(2, 1, 2, lsn=9)], target, {TABLE: SCHEMA})
+    assert state(target) == {"2": {"id": 2, "a": "a3", "b": "new"}}
+
+
+def test_an_unrelated_delete_lends_no_values() -> None:
+    target = sink()
+    apply_records([change(0, 1, b="mine")], target, {TABLE: SCHEMA})
+    first, second = moved(1, 1, 2, lsn=9)
+    stranger = replace(second, origin=replace(second.origin, lsn=10))
+    report = apply_records([first, stranger], target, {TABLE: SCHEMA})
+    assert [reject["offset"] for reject in report.rejects] == [2]
+    assert state(target) == {}
 
 
 class Patience(MemorySink):
