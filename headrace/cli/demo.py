@@ -29,6 +29,9 @@ def register(app: typer.Typer) -> None:
         seed: Annotated[int, typer.Option(help="Other numbers, other shops.")] = 1,
         scale: Annotated[float, typer.Option(min=0.001, help="Size of the shop; 1 is 62,060 rows.")] = 1.0,
         keep: Annotated[bool, typer.Option("--keep", help="Leave servers and pipeline running.")] = False,
+        compare_only: Annotated[
+            bool, typer.Option("--check", help="Compare the rows of a kept demo again, and nothing else.")
+        ] = False,
         report: Annotated[
             Path | None, typer.Option(help="Write everything that was measured to this JSON file.")
         ] = None,
@@ -40,6 +43,7 @@ def register(app: typer.Typer) -> None:
         The last line of standard output is one JSON object. Exit code 1 when anything differs.
         """
         # Only this command needs the stores' clients; the others start faster without.
+        from headrace.demo.check import check
         from headrace.demo.keep import next_steps
         from headrace.demo.run import Demo, Options
 
@@ -54,6 +58,13 @@ def register(app: typer.Typer) -> None:
             )
 
         console = err if as_json else out
+        if compare_only:
+            comparisons = check(Stack(place), context_of, console)
+            equal = all(comparison.equal for comparison in comparisons)
+            rows = {comparison.table: comparison.expected for comparison in comparisons}
+            differing = [comparison.as_dict() for comparison in comparisons if not comparison.equal]
+            print_json({"in_sync": equal, "rows": rows, "differences": differing})
+            raise typer.Exit(0 if equal else 1)
         show = Demo(Stack(place), context_of, Options(seconds, rate, seed, scale, keep), console)
         verdict = show.run()
         if report is not None:

@@ -94,7 +94,7 @@ class Boot:
 
     def _booted(self, endpoints: Endpoints) -> Booted:
         context = self._context_of(endpoints)
-        belongings = Belongings(self._stack.home.root / "demo.json", context, endpoints.postgres_dsn)
+        belongings = Belongings.of(self._stack.home.root, context, endpoints.postgres_dsn)
         return Booted(endpoints, context, belongings, shop.dsn_of(endpoints.postgres_dsn))
 
     def _on_event(self, event: StackEvent) -> None:

@@ -40,6 +40,11 @@ class Belongings:
     context: Context
     server_dsn: str
 
+    @classmethod
+    def of(cls, home: Path, context: Context, server_dsn: str) -> Belongings:
+        """Return what the demo owns in a home."""
+        return cls(home / "demo.json", context, server_dsn)
+
     def note(self) -> None:
         """Write down what is registered under the demo's names now; called when registering ends or fails."""
         self.path.write_text(json.dumps(self._registered()))
@@ -47,6 +52,10 @@ class Belongings:
     def known(self) -> bool:
         """Return whether anything bears the demo's names, whoever registered it."""
         return bool(self._registered())
+
+    def complete(self) -> bool:
+        """Return whether source and all sinks are registered, by the demo."""
+        return self._registered() == self._noted() and len(self._noted()) == 1 + len(SINKS)
 
     def refuse_strangers(self) -> None:
         """Do nothing when all that bears the demo's names is the demo's own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,20 @@ Say = Callable[[str], None]
 
 
 def register(context: Context, belongings: Belongings, url: str, endpoints: Endpoints, say: Say) -> None:
-    """Register source and sinks; returns while the initial snapshot is under way."""
+    """Register the source, then all sinks at once; returns while the initial snapshot is under way."""
+
+    def add(name: str, kind: str) -> None:
+        def told(text: str) -> None:
+            say(f"{name:<13} {text}")
+
+        settings = _settings(kind, endpoints)
+        sinks.add(context, name, kind, settings=settings, source=SOURCE, wait=False, say=told)
+
     try:
-        sources.add(context, SOURCE, url, wait=False, say=lambda text: say(f"{SOURCE}: {text}"))
-        for name, kind in SINKS.items():
-            settings = _settings(kind, endpoints)
-            sinks.add(
-                context,
-                name,
-                kind,
-                settings=settings,
-                source=SOURCE,
-                wait=False,
-                say=lambda text, name=name: say(f"{name}: {text}"),  # type: ignore[misc]
-            )
+        sources.add(context, SOURCE, url, wait=False, say=lambda text: say(f"{SOURCE:<13} {text}"))
+        with ThreadPoolExecutor(len(SINKS)) as pool:
+            for job in [pool.submit(add, name, kind) for name, kind in SINKS.items()]:
+                job.result()
     finally:
         belongings.note()
 

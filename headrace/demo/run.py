@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from headrace.control.context import Context
-from headrace.control.lag import LagReport
 from headrace.demo.boot import Boot, Booted
 from headrace.demo.cleanup import Cleanup
+from headrace.demo.drain import behind, drained, wait
 from headrace.demo.memory import MemoryWatch
 from headrace.demo.original import Original
 from headrace.demo.pipeline import open_stores, register
@@ -92,11 +92,7 @@ class Demo:
         try:
             self.booted = cleanup.booted = booted = boot.run()
             register(booted.context, booted.belongings, booted.dsn, booted.endpoints, self._say)
-            with ExitStack() as closing:
-                stores = open_stores(booted.context, booted.endpoints)
-                for store in stores:
-                    closing.callback(store.close)
-                verdict = self._watch(booted, stores, sizes)
+            verdict = self._show(booted, sizes)
             verdict.seconds = time.monotonic() - self._began
             verdict.peak_rss_mib = memory.stop()
             verdict.memory_mib = memory.peaks
@@ -106,91 +102,95 @@ class Demo:
                 cleanup.run()
         return verdict
 
-    def _watch(self, booted: Booted, stores: list[Store], sizes: Sizes) -> Verdict:
-        options, verdict = self._options, Verdict()
+    def _show(self, booted: Booted, sizes: Sizes) -> Verdict:
+        verdict = Verdict()
+        with ExitStack() as closing:
+            # Markers ask from threads of their own, so with clients of their own.
+            stores, askers = (open_stores(booted.context, booted.endpoints) for _ in range(2))
+            for store in (*stores, *askers):
+                closing.callback(store.close)
+            show = Show(
+                self._console,
+                began=self._began,
+                context=booted.context,
+                dsn=booted.dsn,
+                stores=stores,
+                tables=TABLES,
+            )
+            with ExitStack() as showing:
+                showing.callback(show.stop)
+                show.start()
+                self._fill(booted, stores, show, verdict)
+                self._open_shop(booted, askers, sizes, show, verdict)
+                self._drain(booted, show, verdict)
+            verdict.comparisons = compare_all(booted.dsn, stores, TABLES)
+        print_comparisons(self._console, verdict.comparisons)
+        return verdict
+
+    def _fill(self, booted: Booted, stores: list[Store], show: Show, verdict: Verdict) -> None:
+        """Wait until every store shows the whole seed."""
+        show.phase = "the stores are filled from a snapshot"
         with Original.open(booted.dsn) as original:
-            schemas = {schema.table.name: schema for schema in original.tables()}
-            samples = {name: (schema, original.first_keys(schema)) for name, schema in schemas.items()}
-        show = Show(
-            self._console,
-            began=self._began,
-            context=booted.context,
-            dsn=booted.dsn,
-            stores=stores,
-            tables=TABLES,
-        )
+            samples = {
+                schema.table.name: (schema, original.first_keys(schema)) for schema in original.tables()
+            }
         first_rows = show.first_rows = FirstRows(self._began, stores, samples)
-        workload = Workload(
+        first_rows.start()
+        try:
+            loaded = wait(
+                booted.context, lambda report: report.in_sync and first_rows.complete, timeout=_LOAD_S
+            )
+        finally:
+            first_rows.stop()
+        if not loaded.done:
+            raise StackError(
+                f"The stores were not filled after {loaded.seconds:.0f} s: {behind(loaded.report)}",
+                code="DEMO_LOAD_SLOW",
+                hint="See `headrace lag` and `headrace status`; a slow machine may need --scale 0.2.",
+            )
+        verdict.first_rows = dict(first_rows.seconds)
+
+    def _open_shop(
+        self, booted: Booted, askers: list[Store], sizes: Sizes, show: Show, verdict: Verdict
+    ) -> None:
+        """Let people write for the chosen time, and measure meanwhile."""
+        show.phase = "people are in the shop"
+        options = self._options
+        workload = show.workload = Workload(
             booted.dsn,
             rate=options.rate,
             seed=options.seed,
             sizes=sizes,
             bulk_after=min(10.0, options.seconds / 3),
         )
-        probes = {store: _ASK_EVERY_S[store.name] for store in open_stores(booted.context, booted.endpoints)}
-        markers = Markers(booted.dsn, schemas[MARKED], probes)
-        with ExitStack() as ending:
-            ending.callback(show.stop)
-            for probe in probes:
-                ending.callback(probe.close)
-            first_rows.start()
-            ending.callback(first_rows.stop)
-            show.phase = "the stores are filled from a snapshot"
-            show.start()
-            if not show.wait(lambda report: report.in_sync and first_rows.complete, timeout=_LOAD_S):
-                raise StackError(
-                    f"The stores were not filled after {_LOAD_S:.0f} s: {behind(show.report)}",
-                    code="DEMO_LOAD_SLOW",
-                    hint="See `headrace lag` and `headrace status`; a slow machine may need --scale 0.2.",
-                )
-            verdict.first_rows = dict(first_rows.seconds)
-            show.phase = "people are in the shop"
-            show.workload, show.markers = workload, markers
-            workload.start()
-            ending.callback(workload.stop)
-            markers.start()
+        with Original.open(booted.dsn) as original:
+            marked = next(schema for schema in original.tables() if schema.table.name == MARKED)
+        markers = show.markers = Markers(
+            booted.dsn, marked, {store: _ASK_EVERY_S[store.name] for store in askers}
+        )
+        workload.start()
+        markers.start()
+        try:
             deadline = time.monotonic() + options.seconds
             while time.monotonic() < deadline and not workload.failed:
                 time.sleep(0.1)
+        finally:
             show.phase = "the shop is closed, lag falls to zero"
             verdict.tally = workload.stop()
-            verdict.latencies = markers.stop(patience=30.0)
-            verdict.markers = markers.written
-            closed = time.monotonic()
-            verdict.drained = show.wait(
-                lambda report: _drained(report, time.monotonic() - closed), timeout=_DRAIN_S
-            )
-            verdict.behind = "" if verdict.drained else behind(show.report)
-            for sink in show.report.sinks if show.report else ():
-                verdict.engine_latency_ms[sink.sink] = dict(sink.latency_ms)
-            show.phase = "every row is compared" if verdict.drained else f"lag did not fall: {verdict.behind}"
-        verdict.comparisons = compare_all(booted.dsn, stores, TABLES)
-        print_comparisons(self._console, verdict.comparisons)
-        return verdict
+        verdict.latencies = markers.stop(patience=30.0)
+        verdict.markers = markers.written
+
+    def _drain(self, booted: Booted, show: Show, verdict: Verdict) -> None:
+        """Wait until it is proven that every store shows the last write."""
+        closed = time.monotonic()
+        last = wait(
+            booted.context, lambda report: drained(report, time.monotonic() - closed), timeout=_DRAIN_S
+        )
+        verdict.drained, verdict.behind = last.done, "" if last.done else behind(last.report)
+        for sink in last.report.sinks if last.report else ():
+            verdict.engine_latency_ms[sink.sink] = dict(sink.latency_ms)
+        show.phase = "every row is compared" if last.done else f"lag did not fall to zero: {verdict.behind}"
 
     def _say(self, text: str) -> None:
         took = time.monotonic() - self._began
         self._console.print(f"{took:6.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _drained(report: LagReport, closed_for: float) -> bool:
-    """Say whether every table of every sink is proven to show a state of after the last write."""
-    return report.in_sync and all(
-        table.freshness_seconds is not None and table.freshness_seconds < closed_for
-        for table in report.tables
-    )
-
-
-def behind(report: LagReport | None) -> str:
-    """Return why lag is not zero, in one line: the first reason of every sink that is behind."""
-    if report is None:
-        return "nothing is known of the pipeline"
-    reasons = []
-    for sink in report.sinks:
-        mine = [table for table in report.tables if table.sink == sink.sink]
-        late = [table for table in mine if table.lag_records or table.reason]
-        if late:
-            first = late[0]
-            reason = first.reason or f"{first.lag_records:,} records to apply"
-            reasons.append(f"{sink.sink} {first.table} is {first.state.value} ({reason})")
-    return "; ".join(reasons) or "no proof yet that the last writes have arrived"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import psycopg
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from headrace.control.context import Context
-from headrace.control.lag import LagReport, State, measure
+from headrace.control.lag import LagReport, measure
 from headrace.demo.ledger import Tally
 from headrace.demo.original import Original
 from headrace.demo.probe import FirstRows, Markers
@@ -26,10 +26,6 @@ __all__ = ["Show"]
 _LOOK_S = 0.7
 _COUNT_S = 3.0
 _LINE_S = 5.0
-_GIVE_UP_S = 45.0
-"""Longer than the engine's longest pause between two tries of a failed query."""
-
-_BROKEN = (State.FAILED, State.RESYNC_REQUIRED)
 
 
 class Show:
@@ -85,30 +81,6 @@ class Show:
             self._thread.join()
         if self._live is not None:
             self._live.stop()
-
-    def wait(self, done: Callable[[LagReport], bool], *, timeout: float) -> bool:
-        """Return True when a look of now or later satisfies ``done``.
-
-        Returns False after ``timeout`` seconds, or earlier when some part of the pipeline has been
-        failed for :data:`_GIVE_UP_S` without a break. Looks by itself, so that the answer does not
-        wait for the next refresh.
-        """
-        now = time.monotonic()
-        deadline, well_at = now + timeout, now
-        while now < deadline and now - well_at < _GIVE_UP_S:
-            now = time.monotonic()
-            try:
-                report = measure(self._context)
-            except HeadraceError:
-                report = None
-            if report is not None:
-                self.report = report
-                if done(report):
-                    return True
-                if not any(table.state in _BROKEN for table in report.tables):
-                    well_at = now
-            time.sleep(0.3)
-        return False
 
     def _run(self) -> None:
         counted = shown = 0.0
