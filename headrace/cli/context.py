@@ -63,7 +63,7 @@ def open_context(root: Path | None) -> Context:
 
     return Context(
         registry=home.root / "registry.db",
-        secrets=home.root / "secrets",
+        secrets=home.secrets,
         connect_url=known["connect_url"],
         kafka_bootstrap=known["kafka_bootstrap"],
         pipelines=home.pipelines,

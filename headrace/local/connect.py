@@ -45,6 +45,11 @@ key.converter.schemas.enable=false
 value.converter=org.apache.kafka.connect.json.JsonConverter
 value.converter.schemas.enable=false
 
+# Passwords stay in files that only their owner reads; connector configurations hold references to them.
+config.providers=file
+config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+config.providers.file.param.allowed.paths={secrets}
+
 # One worker: nobody to wait for, and a worker that was killed is replaced soon.
 scheduled.rebalance.max.delay.ms=0
 session.timeout.ms=6000
@@ -73,9 +78,14 @@ class Connect:
 
     def prepare(self, site: Site) -> Launch:
         config = site.home.config(self.name)
+        site.home.secrets.mkdir(mode=0o700, exist_ok=True)
         plugins = unpacked(site.files["debezium"][0], _extract)
         text = _SETTINGS.format(
-            host=HOST, port=site.ports["connect"], kafka=site.ports["kafka"], plugins=plugins
+            host=HOST,
+            port=site.ports["connect"],
+            kafka=site.ports["kafka"],
+            plugins=plugins,
+            secrets=site.home.secrets,
         )
         settings = config / "worker.properties"
         logging = config / "log4j2.properties"

@@ -85,6 +85,11 @@ class Home:
         return self.root / "checkpoints"
 
     @property
+    def secrets(self) -> Path:
+        """Directory of the passwords' files; only its owner may enter."""
+        return self.root / "secrets"
+
+    @property
     def progress(self) -> Path:
         """Directory of the progress reports."""
         return self.root / "progress"
