@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from headrace.model.schema import TableId
 
-__all__ = ["ASIDE", "Config", "data_path", "directory_name", "tombstones_path"]
+__all__ = ["ASIDE", "LakeConfig", "data_path", "directory_name", "tombstones_path"]
 
 ASIDE = "_headrace"
 """Directory under the lake's path for what readers need not see; no schema's directory has this name."""
@@ -17,7 +17,7 @@ ASIDE = "_headrace"
 _PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
 
 
-class Config(BaseModel):
+class LakeConfig(BaseModel):
     """Settings of a lake.
 
     Attributes:
@@ -28,6 +28,9 @@ class Config(BaseModel):
             older version of the table.
         keep_replaced_bytes: How much room they may take for a table; above it the oldest go earlier, but
             never before a minute has passed.
+        deletion_vectors: Hide replaced rows by deletion vectors instead of rewriting their files. Applying
+            then costs the same however large the table is, but only readers that know deletion vectors
+            can read it (Spark, Trino, DuckDB; of Python's ``deltalake`` its queries, not ``to_pandas``).
         index_bytes: Memory for the keys of data files; keys that do not fit are read from the files.
     """
 
@@ -37,6 +40,7 @@ class Config(BaseModel):
     tombstone_hours: float = Field(24.0, gt=0)
     keep_replaced_seconds: float = Field(600.0, ge=0)
     keep_replaced_bytes: int = Field(1 << 30, ge=0)
+    deletion_vectors: bool = False
     index_bytes: int = Field(128 << 20, ge=0)
 
     @field_validator("path", mode="before")

@@ -29,7 +29,9 @@ def encode(
     """
     rows = [change.row for change in changes]
     rejected: dict[int, Rejected] = {}
-    columns = [_column(field, [row.get(field.column.name) for row in rows], rejected) for field in shape.fields]
+    columns = [
+        _column(field, [row.get(field.column.name) for row in rows], rejected) for field in shape.fields
+    ]
     origins = [change.origin for change in changes]
     metadata = {
         KEY: keys,
@@ -61,14 +63,15 @@ def _why(field: Field) -> Rejected:
     kind = field.column.native or field.column.type.value
     return Rejected(
         f"DELTA_VALUE_{field.column.type.value.upper()}",
-        f"A value of column “{field.column.name}” ({kind}) cannot be kept as {field.type} without changing it.",
+        f"A value of column “{field.column.name}” ({kind}) does not fit {field.type} unchanged.",
     )
 
 
 def _nested(field: Field, values: _Values, depth: int) -> pa.Array:
     if not depth:
         return _ENCODERS.get(field.column.type, _text)(field, values)
-    offsets, flat = [0], []
+    offsets = [0]
+    flat: list[Any] = []
     for value in values:
         if value is not None:
             if not isinstance(value, (list, tuple)):

@@ -5,37 +5,89 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.model.values import date_text, timestamp_text
 
-__all__ = ["DataFile", "conform", "count_rows", "new_name", "parts", "statistics", "sync", "write"]
+__all__ = [
+    "DataFile",
+    "conform",
+    "count_rows",
+    "live_parts",
+    "new_name",
+    "parts",
+    "pieces",
+    "small",
+    "statistics",
+    "sync",
+    "within",
+    "write",
+]
+
+_ROWS = 65_536
+_BYTES = 32 << 20
+_SMALL = 4
+"""A file of less than a quarter of these is small."""
 
 _DAYS = (-719_162, 2_932_896)  # years 1 … 9999, which every reader of statistics understands
 _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 _STATISTICS_COLUMNS = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DataFile:
     """A data file of a table.
 
     Args:
         path: Relative to the table, as the log has it.
         size: Bytes.
-        rows: Rows in it.
+        rows: Rows in it, deleted ones included.
+        deleted: Rows that a deletion vector hides, ascending.
+        vector: That vector's descriptor, as the log has it.
+        statistics: What the log says of its content, where known.
     """
 
     path: str
     size: int
     rows: int
+    deleted: np.ndarray | None = None
+    vector: Mapping[str, Any] | None = None
+    statistics: str | None = None
+
+    @property
+    def live(self) -> int:
+        """Return how many rows a reader sees."""
+        return self.rows - (0 if self.deleted is None else len(self.deleted))
+
+    @property
+    def small(self) -> bool:
+        """Return whether the file is better joined with others."""
+        return self.live < _ROWS // _SMALL and self.size < _BYTES // _SMALL // 2
+
+
+def small(table: pa.Table) -> bool:
+    """Return whether rows are too few for a file of their own."""
+    return len(table) < _ROWS // _SMALL and table.nbytes < _BYTES // _SMALL
+
+
+def pieces(table: pa.Table) -> list[pa.Table]:
+    """Return the table cut so that each piece makes a file of good size."""
+    if not len(table):
+        return []
+    rows = _part_rows(len(table), table.nbytes)
+    return [table.slice(start, rows) for start in range(0, len(table), rows)]
+
+
+def _part_rows(rows: int, size: int) -> int:
+    return int(min(_ROWS, max(256, _BYTES * rows // max(size, 1))))
 
 
 def sync(path: Path) -> None:
@@ -53,7 +105,7 @@ def sync(path: Path) -> None:
 
 def new_name() -> str:
     """Return a file name that no file has."""
-    return f"part-{uuid.uuid4()}.zstd.parquet"
+    return f"part-{uuid.uuid4()}.snappy.parquet"
 
 
 def write(path: Path, table: pa.Table) -> None:
@@ -63,7 +115,8 @@ def write(path: Path, table: pa.Table) -> None:
         OSError: The disk refuses; nothing is left behind.
     """
     try:
-        pq.write_table(table, path, compression="zstd", use_dictionary=False, store_schema=False)
+        # Files are rewritten often: what makes them smaller at the price of a second pass does not pay.
+        pq.write_table(table, path, compression="snappy", use_dictionary=False, store_schema=False)
         sync(path)
     except BaseException:
         path.unlink(missing_ok=True)
@@ -76,12 +129,7 @@ def count_rows(path: Path) -> int:
 
 
 def statistics(table: pa.Table) -> str:
-    """Return a file's row count and extremes as the log has them."""
-    return json.dumps(_statistics(table))
-
-
-def _statistics(table: pa.Table) -> dict[str, Any]:
-    """Return row count and, for the first whole-number and time columns, the extremes readers skip files by."""
+    """Return row count and, of whole-number and time columns, the extremes that readers skip files by."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -89,7 +137,7 @@ def _statistics(table: pa.Table) -> dict[str, Any]:
         column = table[name]
         nulls[name] = column.null_count
         spell = _speller(column.type)
-        if spell is None or column.null_count == table.num_rows:
+        if spell is None or column.null_count == len(table):
             continue
         if pa.types.is_temporal(column.type):
             column = column.cast(pa.int32() if pa.types.is_date(column.type) else pa.int64())
@@ -97,7 +145,7 @@ def _statistics(table: pa.Table) -> dict[str, Any]:
         first, last = spell(extremes["min"].as_py()), spell(extremes["max"].as_py())
         if first is not None and last is not None:
             low[name], high[name] = first, last
-    return {"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    return json.dumps({"numRecords": len(table), "minValues": low, "maxValues": high, "nullCount": nulls})
 
 
 def _speller(kind: pa.DataType) -> Any:
@@ -112,28 +160,50 @@ def _speller(kind: pa.DataType) -> Any:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a file's rows with the table's columns: later ones NULL, types as the table has them."""
+    """Return rows with a table's columns: those added later NULL, types as the table has them now."""
     if table.schema.equals(schema):
         return table
     present = set(table.column_names)
     columns = [
-        table[field.name].cast(field.type)
-        if field.name in present
-        else pa.nulls(table.num_rows, field.type)
+        table[field.name].cast(field.type) if field.name in present else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def parts(directory: Path, file: DataFile, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield a file's rows in order, all at once, or ``rows`` at a time when it holds many more.
+def parts(directory: Path, file: DataFile, schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
+    """Yield a file's rows in order, deleted ones included, with the number of the first of each part.
+
+    A file of this sink comes in one part; one that another writer has made large comes in many.
 
     Raises:
         FileNotFoundError: Another writer has removed the file.
     """
     with pq.ParquetFile(directory / file.path) as source:
-        if source.metadata.num_rows <= 2 * rows:
-            yield conform(source.read(), schema)
+        about = source.metadata
+        size = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+        rows = _part_rows(about.num_rows, size)
+        if about.num_rows <= 2 * rows:
+            yield 0, conform(source.read(), schema)
             return
+        start = 0
         for batch in source.iter_batches(batch_size=rows):
-            yield conform(pa.Table.from_batches([batch]), schema)
+            yield start, conform(pa.Table.from_batches([batch]), schema)
+            start += len(batch)
+
+
+def live_parts(directory: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield a file's rows as a reader sees them."""
+    for start, part in parts(directory, file, schema):
+        if file.deleted is None:
+            yield part
+        else:
+            stays: np.ndarray = np.ones(len(part), np.bool_)
+            stays[within(file.deleted, start, len(part))] = False
+            yield part.filter(pa.array(stays))
+
+
+def within(rows: np.ndarray, start: int, count: int) -> np.ndarray:
+    """Return those of ascending row numbers that fall into a part, counted from its start."""
+    first, last = np.searchsorted(rows, start), np.searchsorted(rows, start + count)
+    return rows[first:last] - start

@@ -63,7 +63,7 @@ class KeyIndex:
         for file in files:
             held, versions = self._of(directory / file.path)
             position = pc.index_in(held, value_set=keys).fill_null(-1).to_numpy()
-            rows = np.flatnonzero(position >= 0)
+            rows = _live(file, np.flatnonzero(position >= 0))
             if len(rows):
                 found.append(Found(file, rows, position[rows], versions[rows]))
         return found
@@ -71,7 +71,7 @@ class KeyIndex:
     def older(self, directory: Path, file: DataFile, version: int) -> tuple[np.ndarray, pa.Array]:
         """Return the rows of a file stored with a version below ``version``, and their keys."""
         keys, versions = self._of(directory / file.path)
-        rows = np.flatnonzero(versions < version)
+        rows = _live(file, np.flatnonzero(versions < version))
         return rows, keys.take(pa.array(rows))
 
     def add(self, path: Path, table: pa.Table) -> None:
@@ -109,6 +109,10 @@ class KeyIndex:
             while self._bytes > self.capacity and self._held:
                 _, dropped = self._held.popitem(last=False)
                 self._bytes -= _size(dropped)
+
+
+def _live(file: DataFile, rows: np.ndarray) -> np.ndarray:
+    return rows if file.deleted is None else np.setdiff1d(rows, file.deleted, assume_unique=True)
 
 
 def _size(entry: tuple[pa.Array, np.ndarray]) -> int:

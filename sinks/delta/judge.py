@@ -10,7 +10,7 @@ import numpy as np
 from headrace.model.change import Change, Op
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["Verdict", "judge", "numbers"]
 
 
 @dataclass(slots=True)
@@ -36,6 +36,12 @@ class Verdict:
         self.remove[number] = False
 
 
+def numbers(chosen: np.ndarray) -> list[int]:
+    """Return the positions at which ``chosen`` is true."""
+    positions: list[int] = np.flatnonzero(chosen).tolist()
+    return positions
+
+
 def judge(changes: Sequence[Change], rows: np.ndarray, tombstones: np.ndarray) -> Verdict:
     """Compare versions.
 
@@ -56,8 +62,8 @@ def judge(changes: Sequence[Change], rows: np.ndarray, tombstones: np.ndarray) -
     write = fresh & ~delete & ~missing
     removed = delete & (versions >= stored) & (rows < versions)
     outcomes: list[Outcome] = [APPLIED] * count
-    for number in np.flatnonzero(versions < stored):
+    for number in numbers(versions < stored):
         outcomes[number] = STALE
-    for number in np.flatnonzero(missing):
+    for number in numbers(missing):
         outcomes[number] = ROW_MISSING
     return Verdict(outcomes, write, fresh & delete, (rows > 0) & (write | removed | ~alive))

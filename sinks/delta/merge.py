@@ -38,7 +38,7 @@ class Kept:
 
     def spread(self, count: int) -> pa.Table:
         """Return a table of ``count`` rows: where a row is kept for it that row, else NULLs."""
-        source = np.full(count, -1, np.int64)
+        source: np.ndarray = np.full(count, -1, np.int64)
         source[self._targets] = np.arange(len(self._targets))
         return pa.concat_tables(self._rows).take(pa.array(source, mask=source < 0))
 
@@ -52,6 +52,8 @@ def fill(fresh: pa.Table, shape: Shape, upserts: Sequence[Change], kept: Kept) -
         if name in absent:
             mask = pa.array([name in change.absent for change in upserts])
             position = fresh.schema.get_field_index(field_.name)
-            column = pc.if_else(mask, stored[field_.name].combine_chunks(), fresh[field_.name].combine_chunks())
+            column = pc.if_else(
+                mask, stored[field_.name].combine_chunks(), fresh[field_.name].combine_chunks()
+            )
             fresh = fresh.set_column(position, fresh.schema.field(position), column)
     return fresh

@@ -80,7 +80,9 @@ class ProgressFile:
     def forget(self, table: Path) -> None:
         """Drop the progress of the topics that a removed table held."""
         content = self.read()
-        gone = [t for t, entry in content["tables"].items() if entry["path"] == str(table.relative_to(self.root))]
+        gone = [
+            t for t, entry in content["tables"].items() if entry["path"] == str(table.relative_to(self.root))
+        ]
         if gone:
             for topic in gone:
                 del content["tables"][topic]

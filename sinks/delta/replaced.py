@@ -62,8 +62,8 @@ class Replaced:
         What is younger than an hour may belong to a commit another writer is about to make, and stays.
         """
         oldest = time.time() - _FOREIGN_SECONDS
-        for path in self.directory.glob("*.parquet"):
-            if path.name in active or path.name in self._waiting:
+        for path in self.directory.glob("*"):
+            if path.suffix not in (".parquet", ".bin") or path.name in active or path.name in self._waiting:
                 continue
             try:
                 status = path.stat()

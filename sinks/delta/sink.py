@@ -5,18 +5,19 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from headrace.model.change import Change
 from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.key import Key
 from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from sinks.base import Finding, Progress, Severity, Stored, Target
-from sinks.delta.config import ASIDE, Config, data_path, directory_name, tombstones_path
+from sinks.delta.config import ASIDE, LakeConfig, data_path, directory_name, tombstones_path
 from sinks.delta.decode import decode
-from sinks.delta.files import parts
+from sinks.delta.files import conform, live_parts
 from sinks.delta.index import KeyIndex
 from sinks.delta.progress import ProgressFile, Witness
 from sinks.delta.replaced import Replaced
@@ -27,7 +28,6 @@ from sinks.delta.writer import TableWriter
 
 __all__ = ["DeltaSink"]
 
-_SCAN_ROWS = 65_536
 _LITTLE_SPACE = 1 << 30
 
 
@@ -40,9 +40,9 @@ class DeltaSink:
 
     kind: str = "delta"
     placement: str = "driver"
-    Config: ClassVar[type[Config]] = Config
+    Config: ClassVar[type[LakeConfig]] = LakeConfig
 
-    def __init__(self, name: str, config: Config) -> None:
+    def __init__(self, name: str, config: LakeConfig) -> None:
         self.name = name
         self.config = config
         self._root = config.path
@@ -50,7 +50,9 @@ class DeltaSink:
         self._writers: dict[TableId, TableWriter] = {}
         self._lock = threading.Lock()
         self._unsettled: set[TableId] = set()
-        self._progress = ProgressFile(self._root / ASIDE / f"progress-{directory_name(name)}.json", self._root)
+        self._progress = ProgressFile(
+            self._root / ASIDE / f"progress-{directory_name(name)}.json", self._root
+        )
 
     def check(self) -> list[Finding]:
         try:
@@ -60,15 +62,23 @@ class DeltaSink:
             free = shutil.disk_usage(self._root).free
         except OSError as error:
             message = f"The lake's directory {self._root} cannot be written: {error.strerror}."
-            return [Finding(Severity.ERROR, "DELTA_PATH", message, "Give the sink a directory this user may write.")]
+            return [
+                Finding(
+                    Severity.ERROR, "DELTA_PATH", message, "Give the sink a directory this user may write."
+                )
+            ]
         findings = [Finding(Severity.OK, "DELTA_PATH", f"The lake's directory {self._root} can be written.")]
         owner = self._owner()
         if owner not in (None, self.name):
             message = f"The lake's directory {self._root} belongs to the sink “{owner}”."
-            findings.append(Finding(Severity.ERROR, "DELTA_PATH_TAKEN", message, "Give each sink its own directory."))
+            findings.append(
+                Finding(Severity.ERROR, "DELTA_PATH_TAKEN", message, "Give each sink its own directory.")
+            )
         if free < _LITTLE_SPACE:
             message = f"Only {free >> 20} MiB are free at {self._root}."
-            findings.append(Finding(Severity.WARNING, "DELTA_LITTLE_SPACE", message, "Free some space first."))
+            findings.append(
+                Finding(Severity.WARNING, "DELTA_LITTLE_SPACE", message, "Free some space first.")
+            )
         return findings
 
     def _owner(self) -> str | None:
@@ -96,11 +106,11 @@ class DeltaSink:
             self._own()
             writer = self._writer(schema.table)
             with writer.lock:
-                writer.table.create(shape_of(schema).arrow)
+                writer.table.create(shape_of(schema).arrow, vectors=self.config.deletion_vectors)
                 writer.replaced.sweep(writer.table.files)
         except OSError as error:
             raise SinkUnavailable(
-                f"The lake's directory {self._root} cannot be written: {error.strerror or type(error).__name__}.",
+                f"The lake's directory {self._root} cannot be written: {error.strerror or error}.",
                 code="DELTA_FILE_SYSTEM",
                 hint="Check free space and permissions.",
             ) from error
@@ -115,6 +125,7 @@ class DeltaSink:
                     self._index,
                     Tombstones(tombstones_path(self._root, table), config.tombstone_hours * 3600),
                     Replaced(path, config.keep_replaced_seconds, config.keep_replaced_bytes),
+                    config.deletion_vectors,
                 )
             return self._writers[table]
 
@@ -131,6 +142,12 @@ class DeltaSink:
         with self._lock:
             self._unsettled.add(schema.table)
         return outcomes
+
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+        by_id = {key.id: key for key in keys}
+        shape = shape_of(schema)
+        stored = conform(self._writer(schema.table).stored(list(by_id)), shape.arrow)
+        return {by_id[found.key]: found.row for found in decode(shape, stored)}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         removed = self._writer(schema.table).truncate(position.version)
@@ -186,8 +203,8 @@ class DeltaSink:
         lake.refresh()
         try:
             for file in lake.files.values():
-                for part in parts(lake.path, file, lake.schema, _SCAN_ROWS):
-                    yield from decode(shape, part)
+                for part in live_parts(lake.path, file, lake.schema):
+                    yield from decode(shape, conform(part, shape.arrow))
         except FileNotFoundError as error:
             raise SinkUnavailable(
                 f"The files of {schema.table} were replaced while they were read.",
@@ -211,4 +228,3 @@ class DeltaSink:
         with self._lock:
             self._writers.clear()
             self._index = KeyIndex(self.config.index_bytes)
-

@@ -7,27 +7,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake._internal import RemoveAction  # the public module does not name it among its exports
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
-from deltalake._internal import RemoveAction
 
 from headrace.model.errors import SinkError
 from sinks.delta.files import DataFile, count_rows, new_name, statistics, sync, write
+from sinks.delta.log import Conflict, append, vectors_of
+from sinks.delta.vectors import write_vectors
 
-__all__ = ["Conflict", "LakeTable"]
+__all__ = ["LakeTable"]
 
+_CHECKPOINT_INTERVAL = 100
 _CONFIGURATION = {
     # A reader that opens the table reads one checkpoint and at most this many small files of the log.
-    "delta.checkpointInterval": "100",
+    "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-
-
-class Conflict(Exception):
-    """Another writer has changed the table meanwhile; what was decided has to be decided again."""
+_VECTORS = "delta.enableDeletionVectors"
 
 
 @dataclass(slots=True)
@@ -45,55 +46,75 @@ class LakeTable:
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     _delta: DeltaTable | None = None
     _mark: tuple[int, int] | None = None
+    _unsynced: list[Path] = field(default_factory=list)
 
-    def create(self, schema: pa.Schema) -> None:
+    @property
+    def delta(self) -> DeltaTable:
+        """Return the open table.
+
+        Raises:
+            SinkError: ``DELTA_TABLE_MISSING``: there is none that can be read.
+        """
+        if self._delta is None:
+            try:
+                self._delta = DeltaTable(str(self.path))
+            except DeltaError as error:
+                raise SinkError(
+                    f"There is no readable Delta table at {self.path}: {type(error).__name__}.",
+                    code="DELTA_TABLE_MISSING",
+                    hint="If it was removed on purpose, run a resnapshot of the table into this sink.",
+                ) from error
+        return self._delta
+
+    def create(self, schema: pa.Schema, *, vectors: bool) -> None:
         """Create the table empty, or open the one that is there.
 
         Raises:
             SinkError: ``DELTA_PATH_TAKEN``: the directory holds another table.
         """
         self.path.mkdir(parents=True, exist_ok=True)
+        wanted = _CONFIGURATION | ({_VECTORS: "true"} if vectors else {})
         if not DeltaTable.is_deltatable(str(self.path)):
             DeltaTable.create(
                 str(self.path),
                 schema=Schema.from_arrow(schema),
                 mode="ignore",
                 name=self.name,
-                configuration=_CONFIGURATION,
+                configuration=wanted,
             )
         self.refresh()
-        found = self._open.metadata().name
-        if found != self.name:
+        about = self.delta.metadata()
+        if about.name != self.name:
             raise SinkError(
-                f"{self.path} holds a Delta table called {found or 'nothing'}, not {self.name}.",
+                f"{self.path} holds a Delta table called {about.name or 'nothing'}, not {self.name}.",
                 code="DELTA_PATH_TAKEN",
                 hint="Give the sink a directory of its own.",
             )
-
-    @property
-    def _open(self) -> DeltaTable:
-        if self._delta is None:
-            self._delta = DeltaTable(str(self.path))
-        return self._delta
+        if vectors and about.configuration.get(_VECTORS) != "true":
+            self.delta.alter.set_table_properties({_VECTORS: "true"})
+            self.refresh()
 
     @property
     def version(self) -> int:
         """Return the version seen last."""
-        return int(self._open.version())
+        return int(self.delta.version())
 
     @property
     def identity(self) -> str:
         """Return an id that differs between a table and one created in its place later."""
-        return str(self._open.metadata().id)
+        return str(self.delta.metadata().id)
 
     @property
     def rows(self) -> int:
         """Return how many rows the version seen last has."""
-        return sum(file.rows for file in self.files.values())
+        return sum(file.live for file in self.files.values())
 
-    def log_file(self, version: int) -> Path:
-        """Return the path of a commit."""
-        return self.path / "_delta_log" / f"{version:020d}.json"
+    @property
+    def _log(self) -> Path:
+        return self.path / "_delta_log"
+
+    def _commit_file(self, version: int) -> Path:
+        return self._log / f"{version:020d}.json"
 
     def refresh(self) -> None:
         """See what other writers have done since.
@@ -101,43 +122,49 @@ class LakeTable:
         Raises:
             SinkError: ``DELTA_TABLE_MISSING``: there is no such table.
         """
-        try:
-            if self._delta is not None and self._marked() == self._mark:
-                before = self.version
-                self._delta.update_incremental()
-                if self.version == before:
-                    return
-            else:
-                # Never opened, or dropped and created again in our absence.
-                self._delta = DeltaTable(str(self.path))
-        except (TableNotFoundError, DeltaError) as error:
+        if self._delta is not None and self._marked() == self._mark:
+            before = self.version
+            self._delta.update_incremental()
+            if self.version == before:
+                return
+        else:
+            # Never opened, or dropped and created again in our absence.
             self._delta = None
-            raise SinkError(
-                f"There is no readable Delta table at {self.path}: {type(error).__name__}.",
-                code="DELTA_TABLE_MISSING",
-                hint="If it was removed on purpose, run a resnapshot of the table into this sink.",
-            ) from error
         self._load()
 
     def _marked(self) -> tuple[int, int] | None:
         try:
-            status = self.log_file(self.version).stat()
+            status = self._commit_file(self.version).stat()
         except FileNotFoundError:
             return None
         return status.st_ino, status.st_mtime_ns
 
     def _load(self) -> None:
-        actions = pa.table(self._open.get_add_actions())
+        delta = self.delta
+        actions = pa.table(delta.get_add_actions())
         columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
         self.files = {
             path: DataFile(path, size, rows if rows is not None else count_rows(self.path / path))
             for path, size, rows in zip(*columns, strict=True)
         }
-        self.schema = pa.schema(self._open.schema().to_arrow())
+        if "deletionVectors" in (delta.protocol().reader_features or ()):
+            for path, deleted, vector in vectors_of(delta):
+                self.files[path] = replace(self.files[path], deleted=deleted, vector=vector)
+        self.schema = pa.schema(delta.schema().to_arrow())
         self._mark = self._marked()
 
-    def replace(self, old: Iterable[DataFile], new: Sequence[pa.Table]) -> list[DataFile]:
-        """Write ``new`` as files and commit that they stand in the place of ``old``, all or nothing.
+    def replace(
+        self,
+        old: Iterable[DataFile],
+        new: Sequence[pa.Table],
+        hidden: Sequence[tuple[DataFile, np.ndarray]] = (),
+    ) -> list[DataFile]:
+        """Commit new files in the place of ``old`` ones, and rows to hide in others, all or nothing.
+
+        Args:
+            old: Files that are no longer part of the table.
+            new: Contents of the new files.
+            hidden: Files that stay, each with all the rows a deletion vector is to hide.
 
         Returns:
             The new files, in order.
@@ -148,15 +175,26 @@ class LakeTable:
         """
         old = list(old)
         files: list[DataFile] = []
+        written: list[Path] = []
         try:
             for table in new:
-                files.append(DataFile(new_name(), 0, len(table)))
-                write(self.path / files[-1].path, table)
-                files[-1] = replace(files[-1], size=(self.path / files[-1].path).stat().st_size)
-            self._commit(old, [(file, statistics(table)) for file, table in zip(files, new, strict=True)])
+                path = self.path / new_name()
+                written.append(path)
+                write(path, table)
+                size = path.stat().st_size
+                files.append(DataFile(path.name, size, len(table), statistics=statistics(table)))
+            masked: list[DataFile] = []
+            if hidden:
+                path, vectors = write_vectors(self.path, [rows for _, rows in hidden])
+                written.append(path)
+                masked = [
+                    replace(file, deleted=rows, vector=vector)
+                    for (file, rows), vector in zip(hidden, vectors, strict=True)
+                ]
+            self._commit([*old, *(file for file, _ in hidden)], [*files, *masked])
         except BaseException:
-            for file in files:
-                (self.path / file.path).unlink(missing_ok=True)
+            for path in written:
+                path.unlink(missing_ok=True)
             raise
         for file, table in zip(files, new, strict=True):
             # Another writer's VACUUM without a retention takes files that no commit names yet.
@@ -164,32 +202,48 @@ class LakeTable:
                 write(self.path / file.path, table)
         for file in old:
             del self.files[file.path]
-        self.files |= {file.path: file for file in files}
+        self.files |= {file.path: file for file in (*files, *masked)}
         return files
 
-    def _commit(self, old: Sequence[DataFile], new: Sequence[tuple[DataFile, str]]) -> None:
+    def _commit(self, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:
+        if any(file.vector for file in removes) or any(file.vector for file in adds):
+            append(self._log, self.version + 1, removes, adds)
+            self.delta.update_incremental()
+            if self.version % _CHECKPOINT_INTERVAL == 0:
+                self.delta.create_checkpoint()
+                self.delta.cleanup_metadata()
+        else:
+            self._commit_by_library(removes, adds)
+        self._unsynced.append(self._commit_file(self.version))
+        self._mark = self._marked()
+
+    def _commit_by_library(self, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {}, now, data_change=True, stats=statistics)
-            for file, statistics in new
+            AddAction(file.path, file.size, {}, now, data_change=True, stats=file.statistics or "{}")
+            for file in adds
         ]
         actions += [
-            RemoveAction(path=file.path, size=file.size, data_change=True, deletion_timestamp=now, partition_values={})
-            for file in old
+            RemoveAction(
+                path=f.path, size=f.size, data_change=True, deletion_timestamp=now, partition_values={}
+            )
+            for f in removes
         ]
         try:
-            self._open.create_write_transaction(
+            self.delta.create_write_transaction(
                 actions,
                 "append",
-                self._open.schema(),
-                # A version that is taken means that another writer was there: decide again, never retry blindly.
+                self.delta.schema(),
+                # A version that is taken means that another writer was there: decide again, never insist.
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         except CommitFailedError as error:
             raise Conflict(str(error)) from error
-        self._mark = self._marked()
 
     def make_durable(self) -> None:
-        """Force the commit seen last to the disk; its data files are there already."""
-        sync(self.log_file(self.version))
-        sync(self.path / "_delta_log")
+        """Force this object's commits to the disk; their data files are there already."""
+        while self._unsynced:
+            if self._unsynced[-1].exists():
+                sync(self._unsynced[-1])
+            self._unsynced.pop()
+        sync(self._log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,10 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tombstone (key TEXT PRIMARY KEY, version INTEGER NOT NULL, at INTEGER NOT NULL)
 WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS tombstone_at ON tombstone (at);
+"""
+_LOOKUP = """
+SELECT wanted.key, tombstone.version FROM json_each(?) AS wanted
+JOIN tombstone ON tombstone.key = wanted.value
 """
 _CHUNK = 10_000
 
@@ -44,14 +49,13 @@ class Tombstones:
 
     def versions(self, keys: Sequence[str]) -> np.ndarray:
         """Return for each key the version it was deleted at, 0 where none is remembered."""
-        found = np.zeros(len(keys), np.int64)
+        found: np.ndarray = np.zeros(len(keys), np.int64)
         if not keys or not self.path.is_file():
             return found
         with self._connect() as connection:
-            for number, key in enumerate(keys):
-                row = connection.execute("SELECT version FROM tombstone WHERE key = ?", (key,)).fetchone()
-                if row is not None:
-                    found[number] = row[0]
+            hits = connection.execute(_LOOKUP, (json.dumps(keys),))
+            for number, version in hits:
+                found[number] = version
         return found
 
     def bury(self, keys: Sequence[str], versions: Sequence[int]) -> None:

@@ -1,14 +1,15 @@
 """Apply changes to one table: find, judge, rewrite the files that are touched, commit.
 
-A row is replaced by rewriting the file it is in; there are no deletion vectors, so that every Delta
-reader can read the table. Changed rows are gathered in small files beside the large ones: what changed
-lately is likely to change again, and then only small files are rewritten. Many small files become one.
+A row is replaced by rewriting the file it is in, so that every Delta reader can read the table; or, when
+asked for, by hiding it with a deletion vector. Changed rows are gathered in small files beside the large
+ones: what changed lately is likely to change again, and then only small files are rewritten. Many small
+files become one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -19,13 +20,14 @@ from headrace.model.change import Change
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import Outcome
 from sinks.delta.encode import encode
-from sinks.delta.files import DataFile, conform, parts
+from sinks.delta.files import DataFile, conform, live_parts, parts, pieces, small, within
 from sinks.delta.index import Found, KeyIndex
-from sinks.delta.judge import judge
+from sinks.delta.judge import judge, numbers
+from sinks.delta.log import Conflict
 from sinks.delta.merge import Kept, fill
 from sinks.delta.replaced import Replaced
 from sinks.delta.shape import Shape
-from sinks.delta.table import Conflict, LakeTable
+from sinks.delta.table import LakeTable
 from sinks.delta.tombstones import Tombstones
 
 __all__ = ["TableWriter"]
@@ -33,9 +35,17 @@ __all__ = ["TableWriter"]
 _Result = TypeVar("_Result")
 
 _TRIES = 4
-_FILE_ROWS = 65_536
-_FILE_BYTES = 32 << 20
 _MANY_SMALL = 8
+_MOST_HIDDEN = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remainder:
+    """What becomes of a file some of whose rows go: new contents, or the same file with more rows hidden."""
+
+    file: DataFile
+    stays: Sequence[pa.Table] = ()
+    hidden: np.ndarray | None = None
 
 
 @dataclass(slots=True)
@@ -47,6 +57,7 @@ class TableWriter:
         index: Keys of the files.
         tombstones: What is remembered of deleted rows.
         replaced: Files no longer part of the table, kept for a while.
+        vectors: Whether rows of large files are hidden by deletion vectors instead of rewriting the file.
         topics: Where changes of this table have come from.
     """
 
@@ -54,6 +65,7 @@ class TableWriter:
     index: KeyIndex
     tombstones: Tombstones
     replaced: Replaced
+    vectors: bool = False
     topics: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -67,6 +79,11 @@ class TableWriter:
         with self.lock:
             self.topics.update({change.origin.topic for change in changes})
             return self._committed(lambda: self._apply(shape, changes, keys))
+
+    def stored(self, keys: Sequence[str]) -> pa.Table:
+        """Return the rows of those keys that the table holds."""
+        with self.lock:
+            return self._committed(lambda: self._stored(keys))
 
     def truncate(self, version: int) -> int:
         """Remove every row below ``version`` and remember it as deleted then; return how many."""
@@ -108,63 +125,79 @@ class TableWriter:
         ) from last
 
     def _apply(self, shape: Shape, changes: Sequence[Change], keys: Sequence[str]) -> list[Outcome]:
-        found = self.index.locate(self.table.path, self.table.files.values(), pa.array(keys, pa.string()))
-        rows = np.zeros(len(changes), np.int64)
+        found = self._find(keys)
+        rows: np.ndarray = np.zeros(len(changes), np.int64)
         for place in found:
             np.maximum.at(rows, place.sought, place.versions)
         verdict = judge(changes, rows, self.tombstones.versions(keys))
 
-        written = np.flatnonzero(verdict.write)
+        written = numbers(verdict.write)
         upserts = [changes[number] for number in written]
         fresh, rejected = encode(shape, upserts, [keys[number] for number in written])
         for number, why in rejected.items():
-            verdict.reject(int(written[number]), why)
+            verdict.reject(written[number], why)
         if rejected:
-            fitting = np.array([n for n in range(len(upserts)) if n not in rejected], np.int64)
-            fresh, written = fresh.take(pa.array(fitting)), written[fitting]
+            fitting = [number for number in range(len(upserts)) if number not in rejected]
+            fresh = fresh.take(pa.array(fitting, pa.int64()))
+            written = [written[number] for number in fitting]
             upserts = [upserts[number] for number in fitting]
 
         # Tombstones first: a crash in between leaves a row older than its tombstone, which the replayed
         # deletion removes; the other way round an older change could bring the row back.
-        buried = np.flatnonzero(verdict.bury)
+        buried = numbers(verdict.bury)
         self.tombstones.bury([keys[n] for n in buried], [changes[n].position.version for n in buried])
 
-        partial = {int(written[n]): n for n, change in enumerate(upserts) if change.partial}
         touched = [place.only(verdict.remove[place.sought]) for place in found]
         touched = [place for place in touched if len(place.rows)]
         if len(fresh) or touched:
-            self._rewrite(touched, conform(fresh, self.table.schema), shape, upserts, partial)
+            kept = Kept({written[n]: n for n, change in enumerate(upserts) if change.partial})
+            rest = [self._remainder(place, kept) for place in touched]
+            if kept.partial:
+                fresh = fill(fresh, shape, upserts, kept)
+            self._commit(rest, conform(fresh, self.table.schema))
         return verdict.outcomes
 
-    def _rewrite(
-        self,
-        touched: Sequence[Found],
-        fresh: pa.Table,
-        shape: Shape | None = None,
-        upserts: Sequence[Change] = (),
-        partial: dict[int, int] | None = None,
-    ) -> None:
-        """Commit the touched files without the rows found in them, and the fresh rows."""
-        limit = self._file_rows(fresh)
-        kept = Kept(partial or {})
-        large: list[pa.Table] = []
-        pool: list[pa.Table] = []
-        for place in touched:
-            for rest in self._rest(place, limit, kept):
-                (large if len(rest) >= limit // 4 else pool).append(rest)
-        if shape is not None and partial:
-            fresh = fill(fresh, shape, upserts, kept)
-        pool.append(fresh)
-        old = [place.file for place in touched]
-        if len(small := self._small(limit, old)) >= _MANY_SMALL:
-            pool += [part for file in small for part in parts(self.table.path, file, self.table.schema, limit)]
-            old += small
-        pooled = pa.concat_tables(pool)
-        new = large + [pooled.slice(start, limit) for start in range(0, len(pooled), limit)]
-        self._replace(old, [table for table in new if len(table)])
+    def _remainder(self, place: Found, kept: Kept) -> Remainder:
+        """Decide what becomes of a touched file; note in ``kept`` the rows that partial changes build on."""
+        file = place.file
+        gone = place.rows if file.deleted is None else np.union1d(file.deleted, place.rows)
+        hide = self.vectors and not file.small and len(gone) <= file.rows * _MOST_HIDDEN
+        if hide and not kept.partial:
+            return Remainder(file, hidden=gone)
+        stays: list[pa.Table] = []
+        for start, part in parts(self.table.path, file, self.table.schema):
+            here = (place.rows >= start) & (place.rows < start + len(part))
+            kept.note(part, place.rows[here] - start, place.sought[here])
+            if not hide and len(dead := within(gone, start, len(part))) < len(part):
+                mask: np.ndarray = np.ones(len(part), np.bool_)
+                mask[dead] = False
+                stays.append(part.filter(pa.array(mask)))
+        return Remainder(file, hidden=gone) if hide else Remainder(file, stays)
 
-    def _replace(self, old: Sequence[DataFile], new: Sequence[pa.Table]) -> None:
-        files = self.table.replace(old, new)
+    def _commit(self, touched: Sequence[Remainder], fresh: pa.Table) -> None:
+        """Commit what stays of touched files, and fresh rows; when there are many small files, join them."""
+        hidden = [(rest.file, rest.hidden) for rest in touched if rest.hidden is not None]
+        old = [rest.file for rest in touched if rest.hidden is None]
+        stays = [table for rest in touched for table in rest.stays]
+        large = [table for table in stays if not small(table)]
+        pool = [table for table in stays if small(table)] + [fresh]
+        known = {rest.file.path for rest in touched}
+        others = [file for file in self.table.files.values() if file.small and file.path not in known]
+        if len(others) >= _MANY_SMALL:
+            pool += self._read(others)
+            old += others
+        self._replace(old, large + pieces(pa.concat_tables(pool)), hidden)
+
+    def _read(self, files: Sequence[DataFile]) -> list[pa.Table]:
+        return [part for file in files for part in live_parts(self.table.path, file, self.table.schema)]
+
+    def _replace(
+        self,
+        old: Sequence[DataFile],
+        new: Sequence[pa.Table],
+        hidden: Sequence[tuple[DataFile, np.ndarray]] = (),
+    ) -> None:
+        files = self.table.replace(old, new, hidden)
         for file, table in zip(files, new, strict=True):
             self.index.add(self.table.path / file.path, table)
         for file in old:
@@ -172,47 +205,30 @@ class TableWriter:
         self.replaced.add(old)
         self.replaced.remove_due()
 
-    def _rest(self, place: Found, limit: int, kept: Kept) -> Iterable[pa.Table]:
-        """Yield what stays of a file; note in ``kept`` the rows partial changes build on."""
-        start = 0
-        for part in parts(self.table.path, place.file, self.table.schema, limit):
-            here = (place.rows >= start) & (place.rows < start + len(part))
-            gone, sought = place.rows[here] - start, place.sought[here]
-            kept.note(part, gone, sought)
-            stays = np.ones(len(part), np.bool_)
-            stays[gone] = False
-            start += len(part)
-            if len(gone) < len(part):
-                yield part.filter(pa.array(stays)) if len(gone) else part
+    def _find(self, keys: Sequence[str]) -> list[Found]:
+        return self.index.locate(self.table.path, self.table.files.values(), pa.array(keys, pa.string()))
+
+    def _stored(self, keys: Sequence[str]) -> pa.Table:
+        taken = [self.table.schema.empty_table()]
+        for place in self._find(keys):
+            for start, part in parts(self.table.path, place.file, self.table.schema):
+                taken.append(part.take(pa.array(within(place.rows, start, len(part)))))
+        return pa.concat_tables(taken)
 
     def _truncate(self, version: int) -> int:
         touched, keys = [], []
         for file in self.table.files.values():
             rows, names = self.index.older(self.table.path, file, version)
             if len(rows):
-                nothing = np.zeros(len(rows), np.int64)
-                touched.append(Found(file, rows, nothing, nothing))
+                touched.append(Found(file, rows, np.zeros_like(rows), np.zeros_like(rows)))
                 keys += names.to_pylist()
         if touched:
             self.tombstones.bury(keys, [version] * len(keys))
-            self._rewrite(touched, self.table.schema.empty_table())
+            rest = [self._remainder(place, Kept({})) for place in touched]
+            self._commit(rest, self.table.schema.empty_table())
         return len(keys)
 
     def _compact(self) -> None:
-        small = self._small(_FILE_ROWS, [])
-        if len(small) > 1:
-            tables = [part for file in small for part in parts(self.table.path, file, self.table.schema, _FILE_ROWS)]
-            pooled = pa.concat_tables(tables)
-            limit = self._file_rows(pooled)
-            self._replace(small, [pooled.slice(start, limit) for start in range(0, len(pooled), limit)])
-
-    def _small(self, limit: int, but: Sequence[DataFile]) -> list[DataFile]:
-        known = {file.path for file in but}
-        return [f for f in self.table.files.values() if f.rows < limit // 4 and f.path not in known]
-
-    @staticmethod
-    def _file_rows(sample: pa.Table) -> int:
-        """Return how many rows a file should have, judged by rows like those it will hold."""
-        if not len(sample):
-            return _FILE_ROWS
-        return int(min(_FILE_ROWS, max(256, _FILE_BYTES * len(sample) // max(sample.nbytes, 1))))
+        files = [file for file in self.table.files.values() if file.small or file.vector is not None]
+        if len(files) > 1 or any(file.vector for file in files):
+            self._replace(files, pieces(pa.concat_tables(self._read(files))))
