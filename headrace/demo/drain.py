@@ -13,8 +13,8 @@ from headrace.model.errors import HeadraceError
 __all__ = ["Waited", "behind", "drained", "wait"]
 
 _PAUSE_S = 0.3
-_GIVE_UP_S = 45.0
-"""Longer than the engine's longest pause between two tries of a failed query."""
+_GIVE_UP_S = 60.0
+"""Twice the engine's longest pause between two tries of a failed query."""
 
 _BROKEN = (State.FAILED, State.RESYNC_REQUIRED)
 
@@ -34,15 +34,21 @@ class Waited:
     seconds: float
 
 
-def wait(context: Context, done: Callable[[LagReport], bool], *, timeout: float) -> Waited:
+def wait(
+    context: Context,
+    done: Callable[[LagReport], bool],
+    *,
+    timeout: float,
+    give_up: float = _GIVE_UP_S,
+) -> Waited:
     """Look at lag until a look satisfies ``done``.
 
     Gives up after ``timeout`` seconds, and earlier when some part of the pipeline has been failed for
-    :data:`_GIVE_UP_S` without a break.
+    ``give_up`` seconds without a break.
     """
     began = well_at = now = time.monotonic()
     report: LagReport | None = None
-    while now - began < timeout and now - well_at < _GIVE_UP_S:
+    while now - began < timeout and now - well_at < give_up:
         now = time.monotonic()
         try:
             report = measure(context)

@@ -138,7 +138,11 @@ class Demo:
         first_rows.start()
         try:
             loaded = wait(
-                booted.context, lambda report: report.in_sync and first_rows.complete, timeout=_LOAD_S
+                booted.context,
+                lambda report: report.in_sync and first_rows.complete,
+                timeout=_LOAD_S,
+                # An engine that is still booting has said nothing either.
+                give_up=_LOAD_S / 2,
             )
         finally:
             first_rows.stop()
