@@ -91,7 +91,10 @@ class Demo:
         kept = False
         try:
             self.booted = cleanup.booted = booted = boot.run()
-            register(booted.context, booted.belongings, booted.dsn, booted.endpoints, self._say)
+            try:
+                register(booted.context, booted.dsn, booted.endpoints, self._say)
+            finally:
+                booted.belongings.note()
             verdict = self._show(booted, sizes)
             verdict.seconds = time.monotonic() - self._began
             verdict.peak_rss_mib = memory.stop()

@@ -1,0 +1,156 @@
+"""``headrace demo`` as a user runs it: kept, compared again, damaged, run anew, tidied up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from elasticsearch import Elasticsearch
+from redis import Redis
+
+from headrace.cli.context import open_context
+from headrace.control.registry import Registry
+from headrace.demo import shop
+from headrace.demo.stock import TABLES
+from tests.support.stack import RunningStack
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+KEYS = ["in_sync", "seconds_to_first_row", "rows", "changes", "latency_ms", "seconds", "peak_rss_mib"]
+SINKS = {"search", "cache", "lake"}
+
+
+def headrace(stack: RunningStack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from headrace.cli.main import run; run()", *arguments]
+    return subprocess.run(
+        [*command, "--home", str(stack.home.root)], capture_output=True, text=True, timeout=500, check=False
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.stdout, done.stderr
+    value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return value
+
+
+@pytest.fixture(scope="module")
+def kept(stack: RunningStack) -> Iterator[subprocess.CompletedProcess[str]]:
+    small = ("--seconds", "6", "--scale", "0.1", "--rate", "100")
+    yield headrace(stack, "demo", "--keep", *small)
+    done = headrace(stack, "demo", *small, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(last_line(done)) == KEYS
+    assert len(done.stdout.splitlines()) == 1
+    assert_tidy(stack)
+
+
+def assert_tidy(stack: RunningStack) -> None:
+    """What the demo made is gone; the servers, which ran before, run on."""
+    registry = Registry(open_context(stack.home.root).registry)
+    assert not {entry.name for entry in registry.sources()} & {"shop"}
+    assert not {entry.name for entry in registry.sinks()} & SINKS
+    with psycopg.connect(stack.endpoints.postgres_dsn) as connection:
+        names = {row[0] for row in connection.execute("SELECT datname FROM pg_database")}
+        slots = {row[0] for row in connection.execute("SELECT slot_name FROM pg_replication_slots")}
+    assert shop.DATABASE not in names
+    assert not any(slot.removeprefix("headrace_") == "shop" for slot in slots)
+    assert all(server.state == "running" for server in stack.stack.status() if server.name != "engine")
+
+
+def test_the_last_line_says_it_all(kept: subprocess.CompletedProcess[str]) -> None:
+    assert kept.returncode == 0, kept.stdout + kept.stderr
+    verdict = last_line(kept)
+    assert list(verdict) == KEYS
+    assert verdict["in_sync"] is True
+    assert verdict["rows"].keys() == set(TABLES)
+    assert verdict["changes"] > 300
+    assert verdict["seconds_to_first_row"].keys() == verdict["latency_ms"].keys() == SINKS
+    for measured in verdict["latency_ms"].values():
+        assert 0 < measured["p50"] <= measured["p99"]
+    assert 0 < max(verdict["seconds_to_first_row"].values()) < verdict["seconds"]
+    assert 500 < verdict["peak_rss_mib"] < 5 * 1024
+
+
+def test_a_kept_demo_goes_on_and_shows_an_insert(
+    kept: subprocess.CompletedProcess[str], stack: RunningStack
+) -> None:
+    insert = "INSERT INTO categories (id, name, lineage) VALUES (4711, 'Water mills', '{4711}')"
+    assert insert in kept.stdout.replace("'\"'\"'", "'")
+    with psycopg.connect(shop.dsn_of(stack.endpoints.postgres_dsn)) as connection:
+        connection.execute(insert)
+    checked = headrace(stack, "demo", "--check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert last_line(checked)["rows"]["categories"] == last_line(kept)["rows"]["categories"] + 1
+
+
+def test_every_kind_of_damage_is_found_and_named(
+    kept: subprocess.CompletedProcess[str], stack: RunningStack
+) -> None:
+    assert kept.returncode == 0, kept.stdout + kept.stderr
+    context = open_context(stack.home.root)
+    registry = Registry(context.registry)
+    topics = {table.schema.table.name: table.topic for table in registry.source("shop").tables}
+    search, cache, lake = (registry.sink(name).tables for name in ("search", "cache", "lake"))
+
+    with Elasticsearch(stack.endpoints.elasticsearch_url) as client:
+        client.delete(index=search[topics["categories"]]["alias"], id="2")
+        customers = search[topics["customers"]]["alias"]
+        client.update(index=customers, id="3", doc={"credit": "0.01"})
+        stray = client.get(index=customers, id="4")["_source"] | {"id": 990_001}
+        client.index(index=customers, id="990001", document=stray)
+
+    with Redis.from_url(stack.endpoints.redis_url) as client:
+        template = cache[topics["categories"]]["key_template"]
+        client.delete(template.replace("{id}", "5"))
+        client.copy(template.replace("{id}", "6"), template.replace("{id}", "990002"))
+
+    path = Path(lake[topics["categories"]]["path"])
+    table = DeltaTable(str(path)).to_pyarrow_table()
+    name = pa.array([f"{text} (!)" if text == "Category 3" else text for text in table["name"].to_pylist()])
+    changed = table.set_column(table.schema.get_field_index("name"), "name", name)
+    write_deltalake(str(path), changed.cast(table.schema), mode="overwrite")
+
+    checked = headrace(stack, "demo", "--check")
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    report = last_line(checked)
+    assert report["in_sync"] is False
+    found = {(entry["store"], entry["table"]): entry["keys"] for entry in report["differences"]}
+    assert found == {
+        ("search", "categories"): {"missing": ["2"], "extra": [], "different": {}},
+        ("search", "customers"): {"missing": [], "extra": ["990001"], "different": {"3": ["credit"]}},
+        # The copy lies where nobody looks for it, and is category 6 a second time.
+        ("cache", "categories"): {
+            "missing": ["5"],
+            "extra": found["cache", "categories"]["extra"],
+            "different": found["cache", "categories"]["different"],
+        },
+        ("lake", "categories"): {"missing": [], "extra": [], "different": {"3": ["name"]}},
+    }
+    copy = template.replace("{id}", "990002")
+    doubled = found["cache", "categories"]
+    assert copy in doubled["extra"] or doubled["different"] == {"6": ["@address"]}
+    for text in ("missing: 2", "extra: 990001", "different: 3 (credit)"):
+        assert text in checked.stdout
+
+
+def test_a_source_of_that_name_that_somebody_else_made_is_left_alone(
+    kept: subprocess.CompletedProcess[str], stack: RunningStack
+) -> None:
+    noted = stack.home.root / "demo.json"
+    content = noted.read_text()
+    noted.write_text("{}")
+    try:
+        refused = headrace(stack, "demo", "--seconds", "2", "--scale", "0.05")
+    finally:
+        noted.write_text(content)
+    assert refused.returncode == 2
+    assert "DEMO_NAME_TAKEN" in refused.stderr
+    assert Registry(open_context(stack.home.root).registry).source("shop")
