@@ -56,7 +56,7 @@ def _scalar(kind: LogicalType, value: Any) -> Any:
         case LogicalType.BYTES:
             return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(value)
         case LogicalType.JSON:
-            return value if isinstance(value, str) else json.dumps(value)
+            return value if isinstance(value, str) else json.dumps(_unwrapped(value))
         case LogicalType.DATE:
             return _days(value)
         case LogicalType.TIME:
@@ -67,6 +67,11 @@ def _scalar(kind: LogicalType, value: Any) -> Any:
             return timestamp_text(_micros(value), utc=True)
         case _:
             return str(value)
+
+
+def _unwrapped(document: Any) -> Any:
+    """Return what a sink that keeps JSON objects only wraps as ``{"%json": …}``: any other root, and null."""
+    return document["%json"] if isinstance(document, dict) and document.keys() == {"%json"} else document
 
 
 def _days(value: Any) -> int:

@@ -1,0 +1,64 @@
+"""The Spark driver dies in the middle of its work, anywhere in it; nothing is lost and nothing doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.control.runner import engine_state, ensure_engine, stop_engine
+from headrace.observe.failpoints import POINTS
+from tests.support.shop import Shop
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+
+
+def driver(shop: Shop) -> int:
+    return int(engine_state(shop.context.progress)["pid"])
+
+
+def wait_for_another(shop: Shop, dead: int) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        state = engine_state(shop.context.progress)
+        if state["state"] == "ready" and state["pid"] != dead:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"no driver came after {dead}")
+
+
+def test_the_driver_is_killed_while_people_write_and_comes_back_by_itself(shop: Shop) -> None:
+    people = shop.people(seed=11, rate=300, bulk_rows=400, bulk_after=0.5)
+    people.start()
+    time.sleep(2.0)
+    first = driver(shop)
+    os.kill(first, signal.SIGKILL)
+    wait_for_another(shop, first)
+    time.sleep(1.0)
+    assert people.stop().changes > 400
+    shop.converge()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_it_dies_at_every_point_of_a_batch(
+    shop: Shop, point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "fired"
+    stop_engine(shop.context.run)
+    with monkeypatch.context() as armed:
+        armed.setenv("HEADRACE_FAILPOINTS", f"{point}=kill@2")
+        armed.setenv("HEADRACE_FAILPOINTS_LOG", str(log))
+        ensure_engine(shop.context.engine())
+    people = shop.people(seed=POINTS.index(point), rate=300)
+    people.start()
+    deadline = time.monotonic() + 90
+    while not log.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert people.stop().changes > 0
+    assert log.read_text().startswith(f"{point}=kill")
+    stop_engine(shop.context.run)
+    ensure_engine(shop.context.engine())
+    shop.converge()

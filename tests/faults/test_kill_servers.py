@@ -1,0 +1,64 @@
+"""kill -9 of any server while people write; after ``up`` every row is equal in every store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from headrace.control.runner import engine_state
+from headrace.observe import pidfile
+from tests.support.shop import Shop
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+
+
+def kill(shop: Shop, *names: str) -> None:
+    for name in names:
+        pid = pidfile.alive(shop.running.home.pidfile(name))
+        assert pid is not None, name
+        os.kill(pid, signal.SIGKILL)
+
+
+def up(shop: Shop) -> None:
+    """Run the command a user would run."""
+    command = [sys.executable, "-c", "from headrace.cli.main import run; run()", "up"]
+    done = subprocess.run(
+        [*command, "--home", str(shop.running.home.root)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["redis", "elasticsearch", "connect", "kafka", "postgres"])
+def test_one_server_is_killed_while_people_write(shop: Shop, name: str) -> None:
+    before = {server.name: server.pid for server in shop.running.stack.status()}
+    people = shop.people(seed=hash(name) % 1000, bulk_rows=300, bulk_after=0.5)
+    people.start()
+    time.sleep(1.5)
+    kill(shop, name)
+    time.sleep(1.5)
+    up(shop)
+    time.sleep(1.5)
+    assert people.stop().changes > 0
+    shop.converge()
+    after = {server.name: server.pid for server in shop.running.stack.status()}
+    assert {n for n in before if before[n] != after[n]} == {name}
+
+
+def test_the_power_fails(shop: Shop) -> None:
+    """Everything dies at once, the engine and its guardian too; one ``up`` brings all of it back."""
+    shop.write(1.5, seed=77)
+    driver = engine_state(shop.context.progress)["pid"]
+    kill(shop, "engine", *(server.name for server in shop.running.stack.status() if server.name != "engine"))
+    os.kill(driver, signal.SIGKILL)
+    up(shop)
+    shop.write(1.0, seed=78)
+    shop.converge()
