@@ -49,7 +49,8 @@ pip() {
 }
 
 # PySpark comes as a 450 MB source archive whose jars do not compress: packing the wheel that pip makes of it
-# without compression saves 20 s, and compiling modules on first import instead of all at once saves 10 s.
+# without compression saves 20 s, and compiling modules on first import instead of all at once saves 10 s,
+# except where nothing may be written on import: there every start would compile everything again.
 # It is built with the setuptools of the lock, so that what builds is checked as well.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -57,9 +58,12 @@ printf '[bdist_wheel]\ncompression = stored\n' >"$scratch/fast.cfg"
 awk 'inside && /^[^ ]/ {exit} /^setuptools==/ {inside = 1} inside' requirements.lock >"$scratch/setuptools.lock"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 DIST_EXTRA_CONFIG="$scratch/fast.cfg"
 
+when=--no-compile
+[ -z "${PYTHONDONTWRITEBYTECODE:-}" ] || when=--compile
+
 echo "Installing $(grep -c '==' requirements.lock) pinned packages (once; a minute or two with a cold cache)"
-pip install --quiet --no-compile --require-hashes --requirement "$scratch/setuptools.lock" &&
-    pip install --quiet --no-compile --require-hashes --no-build-isolation --use-pep517 --requirement requirements.lock ||
+pip install --quiet $when --require-hashes --requirement "$scratch/setuptools.lock" &&
+    pip install --quiet $when --require-hashes --no-build-isolation --use-pep517 --requirement requirements.lock ||
     fail "The pinned packages could not be installed." \
         "See above. Without a network, name a mirror or a folder of wheels (pip config, PIP_INDEX_URL, PIP_FIND_LINKS)."
 pip install --quiet --no-deps --no-build-isolation --editable . ||
