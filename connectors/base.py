@@ -72,6 +72,7 @@ class Hold:
         exists: False when the slot is gone: history is lost.
         active: Whether the connector is connected to it.
         lost: Why the slot can no longer deliver everything; empty when it can.
+        confirmed: Position in the WAL up to which the connector has confirmed everything; None when unknown.
         held_bytes: WAL kept for the slot, the **slot lag**; None when unknown.
         unconfirmed_bytes: WAL not yet confirmed by the connector; None when unknown.
         spare_bytes: WAL that may still be written before the slot is lost; None without a limit.
@@ -82,6 +83,7 @@ class Hold:
     exists: bool
     active: bool
     lost: str
+    confirmed: int | None
     held_bytes: int | None
     unconfirmed_bytes: int | None
     spare_bytes: int | None

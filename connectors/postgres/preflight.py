@@ -42,7 +42,10 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
        has_table_privilege(c.oid, 'SELECT') AS readable,
        has_schema_privilege(c.relnamespace, 'USAGE') AS reachable,
        p.indexrelid IS NOT NULL AS keyed, coalesce(k.condeferrable, false) AS deferrable,
-       (SELECT u.indexrelid::regclass::text FROM pg_index u WHERE u.indrelid = c.oid AND u.indisunique
+       (SELECT (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
+                FROM unnest(u.indkey::int2[]) WITH ORDINALITY AS k(n, place)
+                JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.n)
+        FROM pg_index u WHERE u.indrelid = c.oid AND u.indisunique
           AND u.indisvalid AND u.indimmediate AND u.indpred IS NULL AND u.indexprs IS NULL
           AND NOT EXISTS (SELECT 1 FROM unnest(u.indkey::int2[]) n JOIN pg_attribute a
                           ON a.attrelid = c.oid AND a.attnum = n WHERE NOT a.attnotnull)
@@ -161,6 +164,10 @@ def check_tables(connection: Session, tables: Sequence[TableId]) -> Iterator[Fin
             )
             continue
         row = described[located[table]]
+        if row["kind"] not in ("r", "p"):
+            what = f"{table} is a view, a foreign table or the like; only tables can be captured."
+            yield _error("SOURCE_TABLE_KIND", what)
+            continue
         troubles = [*_kind(table, row), *_rights(table, row), *_identity(table, row)]
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, name, native, why, name in (row["key"] or ())))
@@ -170,12 +177,7 @@ def check_tables(connection: Session, tables: Sequence[TableId]) -> Iterator[Fin
 
 
 def _kind(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
-    if row["kind"] not in ("r", "p"):
-        yield _error(
-            "SOURCE_TABLE_KIND",
-            f"{table} is a view, a foreign table or the like; only tables can be captured.",
-        )
-    elif row["persistence"] != "p":
+    if row["persistence"] != "p":
         yield _error(
             "SOURCE_TABLE_UNLOGGED",
             f"{table} is unlogged or temporary, so its changes are not in the WAL.",
@@ -221,7 +223,7 @@ def _identity(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
         yield _error(
             "SOURCE_NO_PRIMARY_KEY",
             f"{table} has no primary key, so its rows cannot be told apart.",
-            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY USING INDEX {row['candidate']};"
+            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY ({row['candidate']});"
             if row["candidate"]
             else f"ALTER TABLE {table.quoted} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
             "  -- or ADD PRIMARY KEY (…) over the columns that identify a row",

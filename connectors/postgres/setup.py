@@ -19,6 +19,7 @@ _RELEASE_S = 15.0
 
 _HOLD = """
 SELECT to_jsonb(s) ->> 'invalidation_reason' AS reason, s.active, s.wal_status,
+       pg_wal_lsn_diff(s.confirmed_flush_lsn, '0/0')::bigint AS confirmed,
        pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint AS held,
        pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint AS unconfirmed,
        s.safe_wal_size::bigint AS spare
@@ -122,21 +123,30 @@ def hold(connection: Session, name: str) -> Hold:
     found = rows(connection, _HOLD, name)
     if not found:
         return Hold(
-            False, False, "the slot does not exist", None, None, None, clock["system"], clock["now_ms"]
+            exists=False,
+            active=False,
+            lost="the slot does not exist",
+            confirmed=None,
+            held_bytes=None,
+            unconfirmed_bytes=None,
+            spare_bytes=None,
+            system=clock["system"],
+            now_ms=clock["now_ms"],
         )
     slot = found[0]
     lost = ""
     if slot["reason"] or slot["wal_status"] == "lost":
         lost = f"the slot was invalidated ({slot['reason'] or 'wal_removed'})"
     return Hold(
-        True,
-        slot["active"],
-        lost,
-        slot["held"],
-        slot["unconfirmed"],
-        slot["spare"],
-        clock["system"],
-        clock["now_ms"],
+        exists=True,
+        active=slot["active"],
+        lost=lost,
+        confirmed=slot["confirmed"],
+        held_bytes=slot["held"],
+        unconfirmed_bytes=slot["unconfirmed"],
+        spare_bytes=slot["spare"],
+        system=clock["system"],
+        now_ms=clock["now_ms"],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ class _Busy(Exception):
     """Connect is rebalancing or starting; the same request works soon."""
 
 
+_DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
 _PASSING = (_Busy, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError)
 
 
@@ -29,12 +31,14 @@ class ConnectorState:
         connector: ``RUNNING``, ``PAUSED``, ``STOPPED``, ``FAILED``, ``UNASSIGNED``, ``RESTARTING``
             or ``ABSENT``.
         task: The same of its one task; ``ABSENT`` before it exists.
-        trace: First lines of the error, masked; empty when there is none.
+        trace: What the error says, masked; empty when there is none.
+        position_lost: Whether the error is that the database no longer has what was to be read next.
     """
 
     connector: str
     task: str
     trace: str
+    position_lost: bool = False
 
     @property
     def running(self) -> bool:
@@ -83,14 +87,14 @@ class Connect:
             connector=found.get("connector", {}).get("state", "ABSENT"),
             task=tasks[0].get("state", "ABSENT"),
             trace=_essence(trace),
+            position_lost="is no longer available on the server" in trace,
         )
 
-    def offsets(self, name: str) -> list[dict[str, Any]]:
-        """Return the source positions Connect has stored, one per partition of the source."""
-        offsets: list[dict[str, Any]] = self._call("GET", f"/connectors/{name}/offsets", missing={}).get(
-            "offsets", []
-        )
-        return offsets
+    def offset(self, name: str) -> dict[str, Any]:
+        """Return the source position Connect has stored; empty when there is none."""
+        found = self._call("GET", f"/connectors/{name}/offsets", missing={})
+        stored: list[dict[str, Any]] = found.get("offsets") or [{}]
+        return stored[0].get("offset") or {}
 
     def forget_offsets(self, name: str) -> None:
         """Remove the stored source positions; the connector must be stopped."""
@@ -122,7 +126,7 @@ class Connect:
         patiently = Retrying(
             retry=retry_if_exception_type(_PASSING),
             stop=stop_after_delay(self._patience),
-            wait=wait_exponential_jitter(initial=0.2, max=2, jitter=0.2),
+            wait=wait_exponential_jitter(multiplier=0.2, max=2, jitter=0.2),
             reraise=True,
         )
         try:
@@ -162,4 +166,5 @@ def _complaint(answer: httpx.Response) -> str:
 def _essence(trace: str) -> str:
     """Return the messages of a Java stack trace without its frames."""
     said = [line.strip() for line in trace.splitlines() if line and not line.startswith(("\t", " "))]
+    said = [_DUMP.sub("", line) for line in said]
     return mask_text(" · ".join(line.removeprefix("Caused by: ") for line in said))[:600]

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from headrace.control.context import Context
+from headrace.control.gap import START_OVER
 from headrace.control.observation import Next, SinkSeen, SourceSeen, observe
 from headrace.control.progress import TableProgress
 from headrace.control.registry import SourceTableEntry
@@ -164,9 +165,8 @@ def _in_sync(table: TableLag) -> bool:
 def _source_verdict(seen: SourceSeen) -> Verdict:
     """Say how the source does; the worst that was seen wins."""
     name = seen.entry.name
-    lost = _lost(seen)
-    if lost:
-        return Verdict(State.RESYNC_REQUIRED, lost, _START_OVER.format(name=name))
+    if seen.gap:
+        return Verdict(State.RESYNC_REQUIRED, seen.gap, START_OVER.format(name=name))
     if seen.connector is not None:
         if seen.connector.failed:
             return Verdict(State.FAILED, seen.connector.trace, f"headrace source resume {name}")
@@ -177,37 +177,21 @@ def _source_verdict(seen: SourceSeen) -> Verdict:
                 f"headrace source resume {name}",
             )
         if seen.connector.connector == "ABSENT":
-            return Verdict(State.FAILED, "Connect has lost the connector", _START_OVER.format(name=name))
+            return Verdict(State.FAILED, "Connect has lost the connector", START_OVER.format(name=name))
     if seen.silent:
         return Verdict(State.DEGRADED, "; ".join(seen.silent), "headrace up")
     if not seen.loaded:
         return Verdict(State.SNAPSHOTTING, "the initial snapshot is under way")
     if seen.connector is not None and not seen.connector.running:
         return Verdict(State.DEGRADED, f"the connector is {seen.connector.task.lower()}")
+    if seen.hold is not None and not seen.hold.active:
+        return Verdict(State.DEGRADED, "the connector is not connected to its slot")
     silence = _age_s(seen.now_ms, seen.beat_ms)
     allowed = max(SILENT_AFTER_S, BEATS_MISSED * seen.entry.settings["heartbeat_ms"] / 1000)
     if silence is None or silence > allowed:
         said = "no heartbeat" if silence is None else f"the last heartbeat is {silence:.0f} s old"
         return Verdict(State.DEGRADED, f"{said}, so what was committed since is not proven to have arrived")
     return Verdict(State.STREAMING)
-
-
-_START_OVER = (
-    "remove the sinks (without --purge), then `headrace source remove {name}`, and add source and sinks again"
-)
-
-
-def _lost(seen: SourceSeen) -> str:
-    """Return why history is lost; empty when it is not."""
-    if seen.hold is not None:
-        if seen.hold.lost and (seen.loaded or seen.hold.exists):
-            return seen.hold.lost
-        if seen.entry.system and seen.hold.system and seen.entry.system != seen.hold.system:
-            return "the database is another cluster than the one that was added"
-    trace = seen.connector.trace if seen.connector is not None and seen.connector.failed else ""
-    if "no longer available" in trace or "offset mismatch" in trace.lower():
-        return "the slot no longer has what the connector needs: " + trace
-    return ""
 
 
 def _source(seen: SourceSeen, verdict: Verdict) -> SourceLag:
@@ -297,7 +281,7 @@ def _freshness_s(
 
 def _gap(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict | None:
     """Return the verdict when changes are missing from this table's history."""
-    remedy = _START_OVER.format(name=source.entry.name)
+    remedy = START_OVER.format(name=source.entry.name)
     if source.topic_ids is not None and source.topic_ids.get(table.topic) != table.topic_id:
         what = "was made anew" if table.topic in source.topic_ids else "is gone"
         return Verdict(State.RESYNC_REQUIRED, f"the topic {table.topic} {what}", remedy)

@@ -12,6 +12,7 @@ from headrace.config.pipeline import load_pipeline
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
+from headrace.control.gap import gap_between
 from headrace.control.kafka import Kafka
 from headrace.control.progress import SinkProgress, read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
@@ -44,6 +45,7 @@ class SourceSeen:
         connector: Connect's word.
         hold: The database's word.
         loaded: Whether the initial snapshot is complete.
+        gap: Why changes are missing between database and Kafka; empty when none are known to be.
         beat_ms: Commit time of the last heartbeat that came through Kafka.
         ends: ``(topic, partition)`` → first kept offset, end offset; read after the heartbeat.
         topic_ids: Identity of the topics now.
@@ -55,6 +57,7 @@ class SourceSeen:
     connector: ConnectorState | None
     hold: Hold | None
     loaded: bool
+    gap: str
     beat_ms: int | None
     ends: Mapping[tuple[str, int], tuple[int, int]] | None
     topic_ids: Mapping[str, str] | None
@@ -102,13 +105,16 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
     silent: list[str] = []
     connector: ConnectorState | None = None
     hold: Hold | None = None
+    gap = entry.gap or ""
     try:
-        with Connect(context.connect_url, patience=2.0) as connect:
-            connector = connect.state(capture.connector)
+        hold = source_of(context, entry).hold(capture)
     except HeadraceError as error:
         silent.append(error.message)
     try:
-        hold = source_of(context, entry).hold(capture)
+        with Connect(context.connect_url, patience=2.0) as connect:
+            connector = connect.state(capture.connector)
+            if hold is not None and not gap and (gap := gap_between(connect, entry, hold, connector)):
+                registry.gap(entry.name, gap)
     except HeadraceError as error:
         silent.append(error.message)
     beat: int | None = None
@@ -126,7 +132,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
     except HeadraceError as error:
         silent.append(error.message)
     now = hold.now_ms if hold else _now_ms()
-    return SourceSeen(entry, connector, hold, loaded, beat, ends, ids, now, tuple(silent))
+    return SourceSeen(entry, connector, hold, loaded, gap, beat, ends, ids, now, tuple(silent))
 
 
 def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) -> SinkSeen:

@@ -50,6 +50,8 @@ class SourceEntry(_Base):
     created_ms: Mapped[int]
     loaded_ms: Mapped[int | None]
     """When the initial snapshot was seen to be complete."""
+    gap: Mapped[str | None]
+    """Why changes are missing from its history. Once written it stays: only a new source heals it."""
     tables: Mapped[list[SourceTableEntry]] = relationship(
         cascade="all, delete-orphan", order_by="SourceTableEntry.place", lazy="selectin"
     )
@@ -223,6 +225,14 @@ class Registry:
             found = session.get(SourceEntry, name)
             if found is not None and found.loaded_ms is None:
                 found.loaded_ms = now_ms()
+
+    def gap(self, name: str, reason: str) -> None:
+        """Remember that changes are missing from the source's history, for good."""
+        with self.begin() as session:
+            found = session.get(SourceEntry, name)
+            if found is not None and not found.gap:
+                found.gap = reason
+        self.note(f"source {name}", "gap", reason=reason)
 
     def note(self, subject: str, what: str, **detail: Any) -> None:
         """Write a line to the journal."""

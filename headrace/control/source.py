@@ -14,6 +14,7 @@ from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.gap import START_OVER, find_gap
 from headrace.control.kafka import Kafka, Topic
 from headrace.control.registry import Registry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.snapshot import SnapshotState, initial
@@ -201,9 +202,20 @@ def pause(context: Context, name: str) -> None:
 
 
 def resume(context: Context, name: str) -> None:
-    """Read on, also after a failure."""
+    """Read on, also after a failure.
+
+    Raises:
+        SourceError: When changes were lost meanwhile (``SOURCE_GAP``); reading on would hide it.
+    """
     registry = Registry(context.registry)
-    connector = capture_of(context, registry.source(name)).connector
+    entry = registry.source(name)
+    connector = capture_of(context, entry).connector
+    reason = find_gap(context, entry)
+    if reason:
+        registry.gap(name, reason)
+        raise SourceError(
+            f"Changes of {name} are lost: {reason}.", code="SOURCE_GAP", hint=START_OVER.format(name=name)
+        )
     with Connect(context.connect_url) as connect:
         connect.resume(connector)
         if connect.state(connector).failed:
@@ -277,6 +289,7 @@ def _register(
         system=system,
         created_ms=now_ms(),
         loaded_ms=None,
+        gap=None,
         tables=[
             SourceTableEntry(
                 topic=topic,

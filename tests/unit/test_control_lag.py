@@ -19,7 +19,6 @@ NOW = 1_800_000_000_000
 TOPIC = "shop.public.orders"
 RUNNING = ConnectorState("RUNNING", "RUNNING", "")
 FAILED = ConnectorState("RUNNING", "FAILED", "boom")
-LOST = ConnectorState("RUNNING", "FAILED", "… is no longer available on the server")
 ABSENT = ConnectorState("ABSENT", "ABSENT", "")
 UNASSIGNED = ConnectorState("RUNNING", "UNASSIGNED", "")
 
@@ -41,6 +40,7 @@ def _source_entry() -> SourceEntry:
         system="77",
         created_ms=NOW - 90_000,
         loaded_ms=NOW - 80_000,
+        gap=None,
         tables=[table],
     )
 
@@ -50,6 +50,7 @@ def _hold(**changes: Any) -> Hold:
         "exists": True,
         "active": True,
         "lost": "",
+        "confirmed": 500,
         "held_bytes": 100,
         "unconfirmed_bytes": 10,
         "spare_bytes": None,
@@ -64,6 +65,7 @@ SOURCE = SourceSeen(
     connector=RUNNING,
     hold=_hold(),
     loaded=True,
+    gap="",
     beat_ms=NOW - 500,
     ends={(TOPIC, 0): (0, 1000)},
     topic_ids={TOPIC: "t1"},
@@ -147,12 +149,7 @@ def test_a_sink_that_has_read_further_than_the_ends_looked_at_before_is_not_behi
 @pytest.mark.parametrize(
     ("source", "state", "said"),
     [
-        (replace(SOURCE, hold=_hold(exists=False, active=False, lost="the slot does not exist")),
-         State.RESYNC_REQUIRED, "slot does not exist"),
-        (replace(SOURCE, hold=_hold(lost="the slot was invalidated (wal_removed)")),
-         State.RESYNC_REQUIRED, "invalidated"),
-        (replace(SOURCE, hold=_hold(system="78")), State.RESYNC_REQUIRED, "another cluster"),
-        (replace(SOURCE, connector=LOST), State.RESYNC_REQUIRED, "no longer"),
+        (replace(SOURCE, gap="the slot does not exist"), State.RESYNC_REQUIRED, "slot does not exist"),
         (replace(SOURCE, topic_ids={TOPIC: "t2"}), State.RESYNC_REQUIRED, "made anew"),
         (replace(SOURCE, topic_ids={}), State.RESYNC_REQUIRED, "is gone"),
         (replace(SOURCE, ends={(TOPIC, 0): (1001, 1200)}), State.RESYNC_REQUIRED, "no longer holds offsets"),
@@ -165,6 +162,7 @@ def test_a_sink_that_has_read_further_than_the_ends_looked_at_before_is_not_behi
          State.DEGRADED, "Kafka"),
         (replace(SOURCE, loaded=False), State.SNAPSHOTTING, "initial snapshot"),
         (replace(SOURCE, connector=UNASSIGNED), State.DEGRADED, "unassigned"),
+        (replace(SOURCE, hold=_hold(active=False)), State.DEGRADED, "not connected to its slot"),
         (replace(SOURCE, beat_ms=NOW - 11_000), State.DEGRADED, "heartbeat is 11 s old"),
         (replace(SOURCE, beat_ms=None), State.DEGRADED, "no heartbeat"),
     ],

@@ -32,6 +32,7 @@ def _entry(name: str) -> SourceEntry:
         system=None,
         created_ms=1,
         loaded_ms=None,
+        gap=None,
         tables=[table],
     )
 

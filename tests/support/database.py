@@ -1,0 +1,59 @@
+"""A database of its own on the stack's Postgres, for tests that create and break things."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+__all__ = ["Database", "fresh_database"]
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database.
+
+    Attributes:
+        dsn: Its URL, password included.
+    """
+
+    dsn: str
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements, each in its own transaction; return the rows of the last one."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            rows: list[tuple[Any, ...]] = []
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+                rows = cursor.fetchall() if cursor.description else []
+            return rows
+
+    def value(self, statement: str) -> Any:
+        """Return the one value a query gives."""
+        return self.run(statement)[0][0]
+
+
+@contextmanager
+def fresh_database(server_dsn: str, name: str) -> Iterator[Database]:
+    """Yield a new empty database; drop it, with slots that were left, at the end."""
+    parts = urlsplit(server_dsn)
+    identifier = sql.Identifier(name)
+    with psycopg.connect(server_dsn, autocommit=True) as server:
+        server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier))
+        server.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
+        try:
+            yield Database(urlunsplit(parts._replace(path=f"/{name}")))
+        finally:
+            slots = "SELECT slot_name, active_pid FROM pg_replication_slots WHERE database = %s"
+            for slot, holder in server.execute(slots, (name,)).fetchall():
+                if holder is not None:
+                    server.execute("SELECT pg_terminate_backend(%s, 5000)", (holder,))
+                with contextlib.suppress(psycopg.Error):
+                    server.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+            server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier))
