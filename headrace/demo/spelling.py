@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from collections.abc import Mapping
 from datetime import date, datetime, time, timezone
 from typing import Any
 
-from headrace.model.schema import Column, LogicalType
+from headrace.model.schema import Column, LogicalType, TableSchema
 from headrace.model.values import date_days, micros_of, timestamp_text
 
-__all__ = ["logical", "single"]
+__all__ = ["embedded", "logical", "single"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -19,6 +20,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 def single(value: float) -> float:
     """Return ``value`` rounded to single precision."""
     return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def embedded(schema: TableSchema, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a JSON document: the JSON columns in it, which are part of it, as texts again.
+
+    A sink may wrap a JSON value as ``{"%json": …}``: one that is no object where the store takes
+    objects only, and ``null``, which would pass for NULL.
+    """
+    row = dict(document)
+    for column in schema.columns:
+        value = row.get(column.name)
+        if column.type is LogicalType.JSON and value is not None:
+            row[column.name] = _texts(value) if column.dimensions else _text(value)
+    return row
+
+
+def _text(value: Any) -> str:
+    wrapped = isinstance(value, dict) and value.keys() == {"%json"}
+    return json.dumps(value["%json"] if wrapped else value)
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_texts(item) for item in value]
+    return None if value is None else _text(value)
 
 
 def logical(column: Column, value: Any) -> Any:
@@ -56,7 +82,7 @@ def _scalar(kind: LogicalType, value: Any) -> Any:
         case LogicalType.BYTES:
             return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(value)
         case LogicalType.JSON:
-            return value if isinstance(value, str) else json.dumps(_unwrapped(value))
+            return value if isinstance(value, str) else json.dumps(value)
         case LogicalType.DATE:
             return _days(value)
         case LogicalType.TIME:
@@ -67,11 +93,6 @@ def _scalar(kind: LogicalType, value: Any) -> Any:
             return timestamp_text(_micros(value), utc=True)
         case _:
             return str(value)
-
-
-def _unwrapped(document: Any) -> Any:
-    """Return what a sink that keeps JSON objects only wraps as ``{"%json": …}``: any other root, and null."""
-    return document["%json"] if isinstance(document, dict) and document.keys() == {"%json"} else document
 
 
 def _days(value: Any) -> int:

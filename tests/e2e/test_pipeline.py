@@ -22,9 +22,11 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
 
 LIMITS = r"""
-UPDATE customers SET birthday = '9999-12-31', created_at = '0001-01-01 00:00:00+00', credit = 9999999999.99,
+UPDATE customers SET birthday = '9999-12-31', created_at = '0001-01-01 00:00:00+00',
     preferences = '[1, 1.10, 12345678901234567890, "\u00e9", null]' WHERE id = 1;
-UPDATE customers SET birthday = '0001-01-01', credit = -0.01, name = '', preferences = '"text"',
+UPDATE payments SET amount = 9999999999.99, fee = -0.00 WHERE order_id = 7;
+UPDATE payments SET amount = -9999999999.99, fee = 1e-20 WHERE order_id = 8;
+UPDATE customers SET birthday = '0001-01-01', name = '', preferences = '"text"',
     interests = '{}' WHERE id = 2;
 UPDATE customers SET preferences = '{}', interests = '{NULL,"","NULL"}', loyalty = 1e308 WHERE id = 3;
 UPDATE customers SET local_time = '2026-03-29 02:30:00.000001', loyalty = -0.0 WHERE id = 4;

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.demo.compare import SHOWN_KEYS, Comparison, Expected, Found, compare
-from headrace.demo.spelling import single
+from headrace.demo.spelling import embedded, single
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from headrace.model.values import key_of
 
@@ -146,3 +146,13 @@ def test_single_precision_is_compared_as_such() -> None:
     assert compare("lake", expected, [Found(None, {"id": 1, "x": 12.300000190734863})]).equal
     assert compare("lake", expected, [Found(None, {"id": 1, "x": 12.3})]).equal
     assert not compare("lake", expected, [Found(None, {"id": 1, "x": 12.4})]).equal
+
+
+def test_json_that_is_part_of_a_document_is_told_from_text() -> None:
+    document = {**row(), "options": "text"}
+    expected = Expected(SCHEMA, [row(options='"text"')])
+    assert compare("cache", expected, [Found(None, embedded(SCHEMA, document))]).equal
+    for spelled, stored in (("null", {"%json": None}), ("[1]", {"%json": [1]}), ("[1]", [1]), ("{}", {})):
+        expected = Expected(SCHEMA, [row(options=spelled)])
+        assert compare("search", expected, [Found(None, embedded(SCHEMA, row(options=stored)))]).equal
+    assert embedded(SCHEMA, row(options=None))["options"] is None

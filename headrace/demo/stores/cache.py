@@ -11,6 +11,7 @@ from typing import Any
 from redis import Redis
 
 from headrace.demo.compare import Found
+from headrace.demo.spelling import embedded
 from headrace.demo.stores.base import Facts, address, prefix
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
@@ -40,7 +41,7 @@ class CacheStore:
             for key in page:
                 pipeline.hgetall(key) if hashes else pipeline.get(key)
             for key, value in zip(page, pipeline.execute(raise_on_error=False), strict=True):
-                yield Found(key.decode(errors="replace"), _row(value))
+                yield Found(key.decode(errors="replace"), _row(schema, value))
 
     def address(self, schema: TableSchema, key: Key) -> str:
         return address(self._facts[schema.table.name]["key_template"], schema, key)
@@ -63,12 +64,11 @@ class CacheStore:
                 yield key
 
 
-def _row(value: Any) -> dict[str, Any]:
+def _row(schema: TableSchema, value: Any) -> dict[str, Any]:
     """Return what the value says, or a row without columns when it says nothing readable."""
     try:
         if isinstance(value, dict):
             return {name.decode(): text.decode() for name, text in value.items()}
-        row = json.loads(value)
+        return embedded(schema, json.loads(value))
     except (ValueError, TypeError):
         return {}
-    return row if isinstance(row, dict) else {}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from elasticsearch import Elasticsearch
 
 from headrace.demo.compare import Found
+from headrace.demo.spelling import embedded
 from headrace.demo.stores.base import Facts, address
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
@@ -44,7 +45,7 @@ class SearchStore:
                 hits = answer["hits"]["hits"]
                 if not hits:
                     return
-                yield from (Found(hit["_id"], hit["_source"]) for hit in hits)
+                yield from (Found(hit["_id"], embedded(schema, hit["_source"])) for hit in hits)
                 pit, after = answer["pit_id"], hits[-1]["sort"]
         finally:
             self._client.close_point_in_time(id=pit)
