@@ -36,7 +36,8 @@ def register(app: typer.Typer) -> None:
             typer.Argument(metavar="[SQL]", help="One statement; a prompt without it.", show_default=False),
         ] = None,
         source: Annotated[
-            str | None, typer.Option(help="A source's database. [default: the local stack's Postgres]")
+            str | None,
+            typer.Option(help="A source's database. [default: the only source's, else the local stack's]"),
         ] = None,
         home: HomeOption = None,
         as_json: JsonFlag = False,
@@ -60,9 +61,13 @@ def register(app: typer.Typer) -> None:
 
 
 def _database(source: str | None, home: Path | None) -> Source:
+    context = open_context(home)
+    registry = Registry(context.registry)
+    known = registry.sources()
     if source is not None:
-        context = open_context(home)
-        return source_of(context, Registry(context.registry).source(source))
+        return source_of(context, registry.source(source))
+    if len(known) == 1:
+        return source_of(context, known[0])
     dsn = addresses(home_of(home)).get("postgres_dsn")
     if dsn is None:
         raise UsageError("No database is known.", code="SOURCE_URL_MISSING", hint="Name one with --source.")

@@ -305,6 +305,8 @@ def _engine(sink: SinkSeen) -> Verdict | None:
         return Verdict(
             State.PAUSED, "the sink is paused; changes wait in Kafka", f"headrace sink resume {name}"
         )
+    if sink.engine == "starting":
+        return Verdict(State.SETUP, "the engine is starting")
     silence = _age_s(sink.now_ms, progress.updated_ms if progress else None)
     if sink.engine in ("silent", "stopped") or (silence is not None and silence > SILENT_AFTER_S):
         since = f" for {silence:.0f} s" if silence is not None else ""

@@ -19,8 +19,11 @@ from headrace.control.registry import Registry, SinkEntry, SourceEntry
 from headrace.control.runner import engine_state
 from headrace.control.snapshot import SnapshotState, initial
 from headrace.model.errors import HeadraceError
+from headrace.observe import pidfile
 
 __all__ = ["Next", "SinkSeen", "SourceSeen", "observe"]
+
+_BOOT_MS = 180_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +152,19 @@ def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) 
                 record = kafka.first(topic, partition, settled)
                 if record is not None:
                     following[topic] = _earlier(following.get(topic), _next(record))
-    engine = str(engine_state(context.progress)["state"])
-    return SinkSeen(entry, paused, progress, engine, following, _now_ms())
+    return SinkSeen(entry, paused, progress, _engine(context), following, _now_ms())
+
+
+def _engine(context: Context) -> str:
+    """Return the engine's state; between its start and its first word it is starting."""
+    told = engine_state(context.progress)
+    pid_file = context.run / "engine.pid"
+    try:
+        started_ms = int(pid_file.stat().st_mtime * 1000)
+    except OSError:
+        return str(told["state"])
+    fresh = told.get("updated_ms", 0) < started_ms and _now_ms() - started_ms < _BOOT_MS
+    return "starting" if fresh and pidfile.alive(pid_file) else str(told["state"])
 
 
 def _next(record: Mapping[str, Any]) -> Next:
