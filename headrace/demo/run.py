@@ -155,7 +155,7 @@ class Demo:
                 code="DEMO_LOAD_SLOW",
                 hint="See `headrace lag` and `headrace status`; a slow machine may need --scale 0.2.",
             )
-        verdict.first_rows = dict(first_rows.seconds)
+        verdict.first_rows = {store.name: first_rows.seconds[store.name] for store in stores}
 
     def _open_shop(
         self, booted: Booted, askers: list[Store], sizes: Sizes, show: Show, verdict: Verdict

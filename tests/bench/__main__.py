@@ -1,0 +1,144 @@
+"""``python -m tests.bench``: figures of the whole chain on this machine; reported, never asserted.
+
+    python -m tests.bench                 warm demo, then latency on a lightly loaded stack
+    python -m tests.bench --cold          a demo with empty caches first: everything is downloaded
+    python -m tests.bench --seconds 120   measure latency for longer
+    python -m tests.bench --json FILE     write the figures there, too
+
+The last line of standard output is all of it as one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from headrace.demo.memory import MemoryWatch
+from headrace.demo.original import Original
+from headrace.demo.probe import MARKED, Latencies, Markers
+from tests.support.shop import Shop, open_shop
+from tests.support.stack import fresh_home, running_stack
+
+_LIGHT_RATE = 20.0
+_ASK_EVERY_S = {"search": 0.005, "cache": 0.002, "lake": 0.05}
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--cold", action="store_true", help="begin with empty caches; downloads about 1 GB")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure latency")
+    parser.add_argument("--only", choices=("demo", "latency"), help="measure only this")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    chosen = parser.parse_args()
+    console = Console(stderr=True)
+    figures: dict[str, Any] = {"machine": _machine()}
+    if chosen.cold:
+        with tempfile.TemporaryDirectory(prefix="headrace-cold-", dir="/var/tmp") as empty:
+            # Postgres, which refuses root, runs from there as another user.
+            Path(empty).chmod(0o755)
+            console.print("demo, cold: caches are empty")
+            figures["cold_demo"] = _demo({"HEADRACE_CACHE": empty})
+    if chosen.only != "latency":
+        console.print("demo, warm")
+        figures["warm_demo"] = _demo({})
+    if chosen.only != "demo":
+        console.print(f"latency, lightly loaded: {_LIGHT_RATE:.0f} changes/s for {chosen.seconds:.0f} s")
+        figures["light_load"] = _light_load(chosen.seconds)
+    _print(console, figures)
+    text = json.dumps(figures)
+    if chosen.json:
+        chosen.json.write_text(text + "\n")
+    print(text)
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "cores": os.cpu_count(),
+        "memory_mib": psutil.virtual_memory().total >> 20,
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 1),
+    }
+
+
+def _demo(environment: dict[str, str]) -> dict[str, Any]:
+    """Run the command in a home of its own and return its verdict and where the memory went."""
+    with fresh_home() as home:
+        report = home.root.parent / "report.json"
+        command = [sys.executable, "-c", "from headrace.cli.main import run; run()", "demo", "--json"]
+        began = time.monotonic()
+        done = subprocess.run(
+            [*command, "--home", str(home.root), "--report", str(report)],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            check=False,
+        )
+        took = round(time.monotonic() - began, 1)
+        if not report.exists():
+            return {"failed": done.returncode, "seconds": took}
+        details: dict[str, Any] = json.loads(report.read_text())
+    details.pop("comparisons")
+    return {**details, "seconds_with_cleanup": took}
+
+
+def _light_load(seconds: float) -> dict[str, Any]:
+    with running_stack() as running, open_shop(running, "bench", scale=1.0) as shop:
+        memory = MemoryWatch(running.home.run)
+        memory.start()
+        latencies = _latencies(shop, seconds)
+        return {
+            "latency_ms": {name.removeprefix("bench_"): found.as_dict() for name, found in latencies.items()},
+            "peak_mib": memory.stop(),
+            "memory_mib": {name: peak for name, peak in memory.peaks.items() if name != "demo"},
+        }
+
+
+def _latencies(shop: Shop, seconds: float) -> dict[str, Latencies]:
+    with Original.open(shop.dsn) as original:
+        marked = next(schema for schema in original.tables() if schema.table.name == MARKED)
+    with shop.stores() as stores:
+        pauses = {store: _ASK_EVERY_S[store.name.removeprefix("bench_")] for store in stores}
+        people = shop.people(seed=1, rate=_LIGHT_RATE)
+        people.start()
+        # The first batches after the snapshot still meet cold code.
+        time.sleep(10)
+        markers = Markers(shop.dsn, marked, pauses, every=0.35)
+        markers.start()
+        time.sleep(seconds)
+        found = markers.stop(patience=30)
+        people.stop()
+    return found
+
+
+def _print(console: Console, figures: dict[str, Any]) -> None:
+    table = Table("figure", "search", "cache", "lake", box=None)
+    for name in ("cold_demo", "warm_demo"):
+        if "seconds_to_first_row" in figures.get(name, {}):
+            first = figures[name]["seconds_to_first_row"]
+            table.add_row(f"{name}: s to first row", *(str(first[s]) for s in ("search", "cache", "lake")))
+    for name in ("warm_demo", "light_load"):
+        measured = figures.get(name, {}).get("latency_ms")
+        for rank in ("p50", "p99") if measured else ():
+            table.add_row(
+                f"{name}: {rank} ms", *(str(measured[s][rank]) for s in ("search", "cache", "lake"))
+            )
+    console.print(table)
+    for name in ("cold_demo", "warm_demo", "light_load"):
+        if "memory_mib" in figures.get(name, {}):
+            console.print(f"{name}: peak MiB {figures[name]['memory_mib']}")
+
+
+if __name__ == "__main__":
+    main()
