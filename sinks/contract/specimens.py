@@ -7,6 +7,7 @@ They are what the contract feeds to a sink; a new logical type belongs here too.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -76,9 +77,15 @@ EDGES: dict[LogicalType, tuple[Any, ...]] = {
 }  # fmt: skip
 """At least the edges of each type, as a :class:`~headrace.model.change.Change` row carries them."""
 
+
+def _one_of(values: Sequence[Any]) -> st.SearchStrategy[Any]:
+    """Return a strategy of these values; like ``sampled_from``, but it can describe itself in a line."""
+    return st.sampled_from(range(len(values))).map(lambda index: values[index])
+
+
 _json_number = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 _chars = st.characters(exclude_categories=["Cs"], exclude_characters="\x00")
-_texts = st.sampled_from(AWKWARD_TEXTS[:-2]) | st.text(_chars, max_size=40)
+_texts = _one_of(AWKWARD_TEXTS[:-2]) | st.text(_chars, max_size=40)
 _json = st.recursive(
     st.none() | st.booleans() | _json_number | _texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_texts, inner, max_size=4),
@@ -112,23 +119,21 @@ _STRATEGIES: dict[LogicalType, st.SearchStrategy[Any]] = {
         st.integers(_DATE_DAYS[0], 106_751_990),
         st.integers(0, _DAY_US - 1),
     ),
-    LogicalType.INTERVAL: st.sampled_from(EDGES[LogicalType.INTERVAL]),
+    LogicalType.INTERVAL: _one_of(EDGES[LogicalType.INTERVAL]),
     LogicalType.OTHER: _texts,
 }
 
 
 def value(kind: LogicalType) -> st.SearchStrategy[Any]:
     """Return a strategy of non-NULL values of one type, its edges included."""
-    return st.sampled_from(EDGES[kind]) | _STRATEGIES[kind]
+    return _one_of(EDGES[kind]) | _STRATEGIES[kind]
 
 
 def column_value(column: Column) -> st.SearchStrategy[Any]:
     """Return a strategy of values of a column: NULL where it may be, arrays nested as declared."""
     strategy = value(column.type)
     if column.dimensions:
-        strategy = _STRATEGIES[column.type] | st.sampled_from(
-            [v for v in EDGES[column.type] if len(str(v)) < 2000]
-        )
+        strategy = _STRATEGIES[column.type] | _one_of([v for v in EDGES[column.type] if len(str(v)) < 2000])
     for _ in range(column.dimensions):
         strategy = st.lists(st.none() | strategy, max_size=3)
     return st.none() | strategy if column.nullable else strategy

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace.model.change import Change, Op, Origin
@@ -17,7 +17,19 @@ from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from headrace.model.values import canonical_row, key_of
 from sinks.base import Sink
 
-__all__ = ["ORDERS", "Suite", "at", "delete", "expected", "order", "search", "state", "table", "upsert"]
+__all__ = [
+    "ORDERS",
+    "Suite",
+    "at",
+    "delete",
+    "expected",
+    "order",
+    "search",
+    "state",
+    "table",
+    "unequal",
+    "upsert",
+]
 
 State = dict[str, tuple[dict[str, Any], int]]
 """Key id → (canonical row, version): everything about a table's rows that has to be equal."""
@@ -98,13 +110,31 @@ def expected(schema: TableSchema, changes: Iterable[Change]) -> State:
     return {c.key.id: (canonical_row(schema, c.row), c.position.version) for c in changes}
 
 
+def unequal(found: State, wanted: State) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """Return key → column → what was found and what was wanted, where they differ."""
+    pairs = {key: (found.get(key, ({}, 0)), row) for key, row in wanted.items()}
+    return {
+        key: {
+            name: (have[0].get(name), want[0][name]) for name in want[0] if have[0].get(name) != want[0][name]
+        }
+        for key, (have, want) in pairs.items()
+        if have != want
+    }
+
+
 def search(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], examples: int) -> None:
-    """Try ``check`` on ``examples`` draws, or for ``HEADRACE_TEST_BUDGET_SECS`` when that is set."""
-    end = time.monotonic() + float(os.environ.get("HEADRACE_TEST_BUDGET_SECS", "0"))
+    """Try ``check`` on ``examples`` draws, or for ``HEADRACE_TEST_BUDGET_SECS`` when that is set.
+
+    Only then is a failing draw made smaller: on a slow store that takes longer than the whole suite.
+    """
+    budget = float(os.environ.get("HEADRACE_TEST_BUDGET_SECS", "0"))
+    end = time.monotonic() + budget
     calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-    attempt = settings(max_examples=examples, deadline=None, database=None, suppress_health_check=calm)(
-        given(strategy)(check)
+    phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if budget else [])]
+    thrifty = settings(
+        max_examples=examples, deadline=None, database=None, suppress_health_check=calm, phases=phases
     )
+    attempt = thrifty(given(strategy)(check))
     attempt()
     while time.monotonic() < end:
         attempt()
