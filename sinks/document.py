@@ -18,6 +18,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from functools import lru_cache
 from math import isfinite
 from typing import Any
@@ -30,6 +31,8 @@ from headrace.model.values import date_days, date_text, micros_of, time_text
 __all__ = ["BadValue", "Document", "Literal", "exact", "json_text", "percent"]
 
 _DAY_US = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a zone is meant
+_FIRST_US, _LAST_US = -719_162 * _DAY_US, 2_932_896 * _DAY_US
 _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
 _WRAP = "%json"
 
@@ -69,6 +72,9 @@ _date = lru_cache(maxsize=65_536)(date_text)
 
 
 def _stamp(micros: int) -> str:
+    if _FIRST_US <= micros < _LAST_US:  # what the standard library can say, it says faster
+        text = (_EPOCH + timedelta(microseconds=micros)).isoformat()
+        return text.rstrip("0") if micros % 1_000_000 else text
     days, rest = divmod(micros, _DAY_US)
     return f"{_date(days)}T{time_text(rest)}"
 
@@ -188,17 +194,17 @@ class Document:
         wanted = [column for column in columns if column.type in table]
         return [(label(c), _nested(table[c.type]) if c.dimensions else table[c.type]) for c in wanted]
 
-    def encode(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the row as a dictionary that ``orjson.dumps`` takes.
+    def encode(self, row: Mapping[str, Any], head: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return ``head`` and then the row as one dictionary that ``orjson.dumps`` takes.
 
         Raises:
             BadValue: When a value is none of its column's type.
         """
-        if self._renamed or not row.keys() <= self.fields.keys():
+        document = {**head, **row} if head else dict(row)
+        if self._renamed or (head and len(document) != len(head) + len(row)):
             known = self.fields
-            document = {known.get(name) or self._rename(name): value for name, value in row.items()}
-        else:
-            document = dict(row)
+            document = dict(head or {})
+            document |= {known.get(name) or self._rename(name): value for name, value in row.items()}
         for name, convert in self._encode:
             value = document.get(name)
             if value is not None:

@@ -45,8 +45,7 @@ def upsert_line(document: Document, change: Change, row: Mapping[str, Any], key_
         BadValue: When a value is none of its column's type or too long.
     """
     version, origin = change.position.version, change.origin
-    fields = document.encode(row)
-    fields[META_FIELD] = {
+    meta = {
         "version": version,
         "topic": origin.topic,
         "partition": origin.partition,
@@ -56,7 +55,11 @@ def upsert_line(document: Document, change: Change, row: Mapping[str, Any], key_
         "committed_ms": origin.committed_ms,
     }
     try:
-        line = _INDEX % (orjson.dumps(key_id), version, orjson.dumps(fields))
+        line = _INDEX % (
+            orjson.dumps(key_id),
+            version,
+            orjson.dumps(document.encode(row, {META_FIELD: meta})),
+        )
     except TypeError as error:
         raise BadValue(f"The row is no JSON: {error}") from error
     if len(line) > _MAX_LINE_BYTES:

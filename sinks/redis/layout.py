@@ -44,18 +44,16 @@ class Layout(Protocol):
         ...
 
 
-def _source(change: Change) -> bytes:
+def _source(change: Change) -> dict[str, Any]:
     origin = change.origin
-    return orjson.dumps(
-        {
-            "topic": origin.topic,
-            "partition": origin.partition,
-            "offset": origin.offset,
-            "lsn": origin.lsn,
-            "tx": origin.tx,
-            "committed_ms": origin.committed_ms,
-        }
-    )
+    return {
+        "topic": origin.topic,
+        "partition": origin.partition,
+        "offset": origin.offset,
+        "lsn": origin.lsn,
+        "tx": origin.tx,
+        "committed_ms": origin.committed_ms,
+    }
 
 
 class JsonLayout:
@@ -70,17 +68,11 @@ class JsonLayout:
     def arguments(self, change: Change, row: Mapping[str, Any]) -> Sequence[Any]:
         if change.op is Op.DELETE:
             return self.removal(change.position.text)
+        head = {META_FIELD: change.position.text, SOURCE_FIELD: _source(change)}
         try:
-            columns = orjson.dumps(self._document.encode(row))
+            return (orjson.dumps(self._document.encode(row, head)),)
         except TypeError as error:
             raise BadValue(f"The row is no JSON: {error}") from error
-        head = b'%b%b","%b":%b,' % (
-            _HEAD,
-            change.position.text.encode(),
-            SOURCE_FIELD.encode(),
-            _source(change),
-        )
-        return (head + columns[1:],)
 
     def removal(self, version: str) -> Sequence[Any]:
         return (version,)
@@ -114,7 +106,7 @@ class HashLayout:
         if change.op is Op.DELETE:
             return self.removal(change.position.text)
         version = change.position.text
-        fields: list[Any] = [META_FIELD, version, SOURCE_FIELD, _source(change)]
+        fields: list[Any] = [META_FIELD, version, SOURCE_FIELD, orjson.dumps(_source(change))]
         unset: list[str] = []
         texts = {field_of(name): value for name, value in row.items()} if self._json else {}
         for name, value in self._document.encode(row).items():
