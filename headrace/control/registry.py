@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, create_engine, event, select
+from sqlalchemy import JSON, ForeignKey, create_engine, event, inspect, select, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from headrace.model.errors import UsageError
+from headrace.model.errors import EnvironmentError_, UsageError
 from headrace.model.schema import TableSchema
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "TopicEntry",
 ]
 
+_VERSION = 1
 _EPOCH_BEGINNING_S = 1_767_225_600  # 2026-01-01
 _EPOCH_UNIT_S = 3_600
 
@@ -129,9 +131,15 @@ def now_ms() -> int:
 
 
 class Registry:
-    """The registry at ``path``; created, private to its owner, on first use."""
+    """The registry at ``path``; created, private to its owner, on first use.
+
+    Raises:
+        EnvironmentError_: From every call, when the file cannot be used (``REGISTRY_UNUSABLE``,
+            ``REGISTRY_VERSION``).
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
@@ -139,14 +147,33 @@ class Registry:
             f"sqlite:///{path}", connect_args={"timeout": 30}, poolclass=NullPool
         )
         event.listen(self._engine, "connect", _configure)
-        _Base.metadata.create_all(self._engine)
+        # One writer at a time, also for what is decided by a read before it, such as the next epoch.
+        event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
+        with self.begin() as session:
+            version = session.execute(text("PRAGMA user_version")).scalar()
+            if version == 0 and not inspect(session.connection()).get_table_names():
+                _Base.metadata.create_all(session.connection())
+                session.execute(text(f"PRAGMA user_version = {_VERSION}"))
+            elif version != _VERSION:
+                raise EnvironmentError_(
+                    f"The registry {path} was written by another version of headrace.",
+                    code="REGISTRY_VERSION",
+                    hint="Use that version; or begin anew in another home.",
+                )
 
     @contextmanager
     def begin(self) -> Iterator[Session]:
         """Open a transaction; what is read stays readable after it."""
-        with self._sessions() as session, session.begin():
-            yield session
+        try:
+            with self._sessions() as session, session.begin():
+                yield session
+        except DatabaseError as error:
+            raise EnvironmentError_(
+                f"The registry {self._path} cannot be used: {error.orig}",
+                code="REGISTRY_UNUSABLE",
+                hint="Check free space and rights of its directory.",
+            ) from error
 
     def source(self, name: str) -> SourceEntry:
         """Return a source.
@@ -241,6 +268,7 @@ class Registry:
 
 
 def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # transactions are begun above, not by the driver's own guess
     cursor = connection.cursor()
     for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "busy_timeout = 30000"):
         cursor.execute(f"PRAGMA {pragma}")

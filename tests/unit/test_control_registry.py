@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from sqlalchemy import text
 from headrace.config.secrets import SecretRef, mask_settings, mask_text, mask_url
 from headrace.config.source import valid_name
 from headrace.control.registry import Registry, SourceEntry, SourceTableEntry
-from headrace.model.errors import UsageError
+from headrace.model.errors import EnvironmentError_, UsageError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 
@@ -130,3 +132,22 @@ def test_what_is_shown_holds_no_secret() -> None:
     assert shown["format"] == "json"
     for text_ in (f"failed for {url}", f"password={canary} host=x", f"password='{canary} x' host=x"):
         assert canary not in mask_text(text_)
+
+
+def test_a_registry_of_another_version_or_a_damaged_one_is_refused_by_name(tmp_path: Path) -> None:
+    other = Registry(tmp_path / "other.db")
+    with other.begin() as session:
+        session.execute(text("PRAGMA user_version = 99"))
+    with pytest.raises(EnvironmentError_) as caught:
+        Registry(tmp_path / "other.db")
+    assert caught.value.code == "REGISTRY_VERSION"
+    (tmp_path / "damaged.db").write_bytes(b"no database at all" * 100)
+    with pytest.raises(EnvironmentError_) as caught:
+        Registry(tmp_path / "damaged.db")
+    assert caught.value.code == "REGISTRY_UNUSABLE"
+
+
+def test_two_processes_may_open_a_new_registry_at_once(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from headrace.control import registry as r; r.Registry(pathlib.Path(sys.argv[1]))"
+    runs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "r.db")]) for _ in range(4)]
+    assert [run.wait(60) for run in runs] == [0, 0, 0, 0]
