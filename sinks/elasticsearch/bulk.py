@@ -13,7 +13,16 @@ from sinks.document import BadValue, Document
 from sinks.elasticsearch.client import Client, path
 from sinks.elasticsearch.names import META_FIELD
 
-__all__ = ["Bulk", "delete_line", "forget_line", "progress_line", "tombstone_line", "upsert_line", "worst"]
+__all__ = [
+    "Bulk",
+    "delete_line",
+    "forget_line",
+    "outcome_of",
+    "progress_line",
+    "tombstone_line",
+    "upsert_line",
+    "worst",
+]
 
 _MAX_LINE_BYTES = 95_000_000
 """Below Elasticsearch's ``http.max_content_length``, beyond which it cuts the connection."""
@@ -138,10 +147,10 @@ class Bulk:
         answer = reply.json()
         if not answer["errors"]:
             return [APPLIED] * len(lines)
-        return [_outcome(item) for items in answer["items"] for item in items.values()]
+        return [outcome_of(item) for items in answer["items"] for item in items.values()]
 
 
-def _outcome(item: Mapping[str, Any]) -> Outcome:
+def outcome_of(item: Mapping[str, Any]) -> Outcome:
     """Return what became of one operation.
 
     Raises:

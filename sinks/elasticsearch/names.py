@@ -28,10 +28,11 @@ def alias_of(prefix: str, table: TableId) -> str:
     What an index name may not hold is percent-encoded, and so is ``-``: exactly one is left, so no
     two tables share an alias and none meets the names below. Too long a name ends in a hash.
     """
-    name = f"{_index_part(table.schema)}-{_index_part(table.name)}"
-    if len((prefix + name).encode()) > _MAX_ALIAS_BYTES:
-        name = f"{name[:80]}%{hashlib.sha256(name.encode()).hexdigest()[:40]}"
-    return prefix + name
+    schema, name = _index_part(table.schema), _index_part(table.name)
+    if len(prefix) + len(schema) + len(name) > _MAX_ALIAS_BYTES:
+        whole = hashlib.sha256(f"{schema}-{name}".encode()).hexdigest()
+        schema, name = schema[:40], f"{name[:40]}%{whole[:40]}"
+    return f"{prefix}{schema}-{name}"
 
 
 def tombstones_of(alias: str) -> str:
