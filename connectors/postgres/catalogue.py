@@ -9,14 +9,26 @@ from typing import Any
 from psycopg.rows import DictRow
 
 from connectors.postgres.session import Session, rows
-from connectors.postgres.types import logical_type, numeric_digits
+from connectors.postgres.types import array_limit, logical_type, numeric_digits
 from headrace.model.errors import SourceError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
-__all__ = ["Left", "columns_left_out", "estimate_rows", "list_tables", "oids", "read_tables"]
+__all__ = [
+    "GENERATED",
+    "UNFAITHFUL",
+    "Left",
+    "columns_left_out",
+    "estimate_rows",
+    "list_tables",
+    "oids",
+    "read_tables",
+]
 
 Left = dict[TableId, list[tuple[str, str, str]]]
-"""Columns that are not captured: ``(name, native type, why)``."""
+"""Columns that are not captured, or not in every value: ``(name, native type, why)``."""
+
+GENERATED = "generated"
+UNFAITHFUL = "type"
 
 _TABLES = """
 SELECT n.nspname AS schema, c.relname AS name
@@ -110,13 +122,20 @@ def read_tables(connection: Session, tables: Sequence[TableId]) -> list[TableSch
 
 
 def columns_left_out(connection: Session, tables: Sequence[TableId]) -> Left:
-    """Return per table the columns that cannot be captured, and why."""
+    """Return per table the columns that cannot be captured, and why.
+
+    The reason is :data:`GENERATED`, :data:`UNFAITHFUL` or, for a column that is captured, a sentence
+    on which of its values do not arrive as they are.
+    """
     described, _ = _describe(connection, tables)
     left: Left = {}
     for table, columns in described.items():
         for row in columns:
             if _column(row) is None:
-                why = "generated" if row["generated"] else "type"
+                why = GENERATED if row["generated"] else UNFAITHFUL
+            else:
+                why = array_limit(row["element"], row["element_kind"]) if row["element"] else ""
+            if why:
                 left.setdefault(table, []).append((row["name"], row["native"], why))
     return left
 
@@ -146,7 +165,7 @@ def _column(row: dict[str, Any]) -> Column | None:
     array = row["element"] is not None
     name, kind = (row["element"], row["element_kind"]) if array else (row["type"], row["kind"])
     meaning = logical_type(name, kind, element=array)
-    if meaning is None:
+    if meaning is None or row["dimensions"] > 1:  # inner arrays arrive as NULLs or as Java object names
         return None
     precision, scale = numeric_digits(row["typmod"]) if meaning is LogicalType.NUMERIC else (None, None)
     return Column(

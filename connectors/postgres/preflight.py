@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from connectors.postgres.catalogue import columns_left_out, oids
+from connectors.postgres.catalogue import GENERATED, UNFAITHFUL, columns_left_out, oids
 from connectors.postgres.session import Session, rows
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
@@ -254,12 +254,14 @@ def _within(key: object, identity: object) -> bool:
 
 
 def _left_out(table: TableId, name: str, native: str, why: str, in_key: bool) -> Finding:
+    if why not in (GENERATED, UNFAITHFUL):
+        return _warning("SOURCE_COLUMN_LIMIT", f"{table}: column {name} ({native}): {why}.")
     if in_key:
         return _error(
             "SOURCE_KEY_TYPE",
             f"The key of {table} uses column {name}, whose values ({native}) the connector cannot deliver.",
         )
-    if why == "generated":
+    if why == GENERATED:
         return _warning(
             "SOURCE_COLUMN_GENERATED",
             f"{table}: generated column {name} is not mirrored; the stream does not carry it.",

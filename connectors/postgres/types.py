@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.model.schema import LogicalType
 
-__all__ = ["ARRAY_ELEMENTS", "logical_type", "numeric_digits"]
+__all__ = ["array_limit", "logical_type", "numeric_digits"]
 
 _T = LogicalType
 _TYPES: dict[str, LogicalType] = {
@@ -19,7 +19,6 @@ _TYPES: dict[str, LogicalType] = {
     "text": _T.TEXT,
     "varchar": _T.TEXT,
     "bpchar": _T.TEXT,
-    "name": _T.TEXT,
     "citext": _T.TEXT,
     "xml": _T.TEXT,
     "uuid": _T.UUID,
@@ -45,7 +44,7 @@ _TYPES: dict[str, LogicalType] = {
     "daterange": _T.OTHER,
 }
 
-ARRAY_ELEMENTS = frozenset(
+_ARRAYS = frozenset(
     {
         *("bool", "int2", "int4", "int8", "float4", "float8", "numeric"),
         *("text", "varchar", "bpchar", "citext", "uuid"),
@@ -53,7 +52,13 @@ ARRAY_ELEMENTS = frozenset(
         *("inet", "cidr", "macaddr"),
     }
 )
-"""Element types of arrays that arrive whole; enums too."""
+_ARRAY_LIMITS = {
+    "numeric": "an array with NaN or infinity arrives as NULL",
+    "date": "infinity inside an array arrives as a date",
+    "time": "24:00 inside an array arrives as 00:00",
+    "timestamp": "infinity inside an array arrives as a timestamp",
+}
+_ENUM_ARRAY_LIMIT = "an array with a NULL inside arrives as NULL"
 
 
 def logical_type(name: str, kind: str, *, element: bool = False) -> LogicalType | None:
@@ -66,9 +71,14 @@ def logical_type(name: str, kind: str, *, element: bool = False) -> LogicalType 
     """
     if kind == "e":
         return LogicalType.ENUM
-    if element and name not in ARRAY_ELEMENTS:
+    if element and name not in _ARRAYS:
         return None
     return _TYPES.get(name)
+
+
+def array_limit(name: str, kind: str) -> str:
+    """Return which arrays of a captured element type the connector does not deliver as they are."""
+    return _ENUM_ARRAY_LIMIT if kind == "e" else _ARRAY_LIMITS.get(name, "")
 
 
 def numeric_digits(typmod: int) -> tuple[int | None, int | None]:

@@ -31,11 +31,13 @@ SCHEMA = """
 CREATE TYPE status AS ENUM ('placed', 'paid');
 CREATE DOMAIN price AS numeric(12, 2);
 CREATE TABLE orders (
-    id bigint PRIMARY KEY, status status NOT NULL, total price, tags text[], grid int[][], note text,
+    id bigint PRIMARY KEY, status status NOT NULL, total price, tags text[], amounts numeric[],
+    grid int[][], note text,
     doubled bigint GENERATED ALWAYS AS (id * 2) STORED, spot point
 );
 CREATE TABLE lines (order_id bigint, line int, PRIMARY KEY (line, order_id));
-INSERT INTO orders SELECT i, 'placed', i * 1.10, ARRAY['a', NULL], NULL, 'n' FROM generate_series(1, 500) i;
+INSERT INTO orders (id, status, total, tags, note)
+    SELECT i, 'placed', i * 1.10, ARRAY['a', NULL], 'n' FROM generate_series(1, 500) i;
 INSERT INTO lines SELECT i, 1 FROM generate_series(1, 300) i;
 """
 BY_INDEX = """
@@ -107,12 +109,16 @@ def test_the_catalogue_says_what_each_column_means(database: Database) -> None:
         "status": (LogicalType.ENUM, 0),
         "total": (LogicalType.NUMERIC, 0),
         "tags": (LogicalType.TEXT, 1),
-        "grid": (LogicalType.INT32, 2),
+        "amounts": (LogicalType.NUMERIC, 1),
         "note": (LogicalType.TEXT, 0),
     }
     assert (orders.by_name["total"].precision, orders.by_name["total"].scale) == (12, 2)
-    assert orders.extra["excluded"] == ("doubled", "spot")
+    assert orders.extra["excluded"] == ("grid", "doubled", "spot")
     assert lines.key == ("line", "order_id")
+    said = {f.code: f.message for f in PostgresSource(database.dsn).preflight([ORDERS])}
+    assert "amounts (numeric[])" in said["SOURCE_COLUMN_LIMIT"]
+    assert "generated column doubled" in said["SOURCE_COLUMN_GENERATED"]
+    assert "not mirrored" in said["SOURCE_COLUMN_TYPE"]
 
 
 @pytest.mark.parametrize(

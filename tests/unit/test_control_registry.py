@@ -148,6 +148,6 @@ def test_a_registry_of_another_version_or_a_damaged_one_is_refused_by_name(tmp_p
 
 
 def test_two_processes_may_open_a_new_registry_at_once(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from headrace.control import registry as r; r.Registry(pathlib.Path(sys.argv[1]))"
+    code = "import sys, pathlib, headrace.control.registry as r; r.Registry(pathlib.Path(sys.argv[1]))"
     runs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "r.db")]) for _ in range(4)]
     assert [run.wait(60) for run in runs] == [0, 0, 0, 0]
