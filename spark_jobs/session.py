@@ -12,7 +12,10 @@ from pyspark.sql import functions as f
 from connectors.debezium import ENVELOPE
 from headrace.config.pipeline import EngineSpec
 
-__all__ = ["start", "warm_up"]
+__all__ = ["JVM_SHAPE", "start", "warm_up"]
+
+JVM_SHAPE = ("-XX:+UseSerialGC",)
+"""Options that decide what the driver's JVM looks like inside; an ahead-of-time cache depends on them."""
 
 _STREAMING = "spark.sql.streaming"
 
@@ -48,7 +51,8 @@ def start(spec: EngineSpec) -> SparkSession:
     spec.work.mkdir(parents=True, exist_ok=True)
     options = [
         f"-Djava.io.tmpdir={spec.work}",
-        "-XX:+UseSerialGC",
+        *JVM_SHAPE,
+        *spec.java_options,
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     ]
     os.environ["JAVA_HOME"] = str(spec.java_home)

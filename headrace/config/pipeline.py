@@ -77,6 +77,7 @@ class EngineSpec(_Spec):
         work: Scratch directory of Spark.
         java_home: JDK for Spark.
         jars: Jars for the driver's class path.
+        java_options: Further options of the driver's JVM, e.g. a cache that makes it start faster.
         master: Spark master URL.
         driver_memory: Heap of the driver, e.g. ``1g``.
     """
@@ -88,6 +89,7 @@ class EngineSpec(_Spec):
     work: Path
     java_home: Path
     jars: tuple[Path, ...]
+    java_options: tuple[str, ...] = ()
     master: str = "local[2]"
     driver_memory: str = "1g"
 

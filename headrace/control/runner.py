@@ -23,14 +23,13 @@ def ensure_engine(spec: EngineSpec) -> bool:
     """Start the engine unless it runs; return whether it was started. Returns before it is ready."""
     path = spec.run / _PIDFILE
     spec_file = spec.run / "engine.json"
-    text = spec.model_dump_json()
     if pidfile.alive(path):
-        if spec_file.exists() and spec_file.read_text() == text:
+        if _same(spec_file, spec):
             return False
         stop_engine(spec.run)
     for folder in (spec.run, spec.logs, spec.work, spec.pipelines, spec.progress):
         folder.mkdir(parents=True, exist_ok=True)
-    write_private(spec_file, text)
+    write_private(spec_file, spec.model_dump_json())
     log = spec.logs / "engine.log"
     if log.exists() and log.stat().st_size > _LOG_LIMIT:
         log.replace(log.with_suffix(".log.1"))
@@ -45,6 +44,15 @@ def ensure_engine(spec: EngineSpec) -> bool:
         )
     pidfile.write(path, process.pid)
     return True
+
+
+def _same(path: Path, spec: EngineSpec) -> bool:
+    """Return whether the engine runs as ``spec`` says, but for what only changes how fast it starts."""
+    try:
+        known = EngineSpec.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return known.model_copy(update={"java_options": spec.java_options}) == spec
 
 
 def stop_engine(run: Path, *, grace: float = 10.0) -> bool:
