@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,18 +17,21 @@ from redis.exceptions import (
     ConnectionError,  # noqa: A004
     NoPermissionError,
     NoScriptError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisError,
-    ResponseError,
     TimeoutError,  # noqa: A004
 )
 
 from headrace.model.errors import SinkError, SinkUnavailable
 
-__all__ = ["Call", "Client", "RedisConfig", "Script", "refusal", "store_errors"]
+__all__ = ["Call", "Client", "RedisConfig", "Script", "code_word", "refusal", "store_errors"]
 
 _WINDOW = 3
 """Calls sent ahead of the answers read: Redis works on one while the next is being built."""
+
+
+_CODE_WORD = re.compile(r"(?:^|-)([A-Z]{2,})\b")
 
 
 class RedisConfig(BaseModel):
@@ -76,10 +80,16 @@ class Call(NamedTuple):
     args: Sequence[Any]
 
 
+def code_word(text: str) -> str:
+    """Return the word an error begins with, also when it comes out of a script: ``OOM``, ``READONLY``."""
+    found = _CODE_WORD.search(text)
+    return found[1] if found else ""
+
+
 def refusal(error: RedisError | str) -> SinkError:
     """Return the error that Redis' words stand for."""
     text = str(error)
-    word = text.split(" ", 1)[0]
+    word = code_word(text)
     if isinstance(error, AuthenticationError) or word in ("NOAUTH", "WRONGPASS"):
         hint = "Put user and password into the url, or set password."
         return SinkError(f"Redis does not know these credentials: {text}", code="REDIS_AUTH", hint=hint)
@@ -156,8 +166,5 @@ def _answer(connection: Any, call: Call, unknown: list[Call]) -> Iterator[tuple[
         yield call.tag, connection.read_response()
     except NoScriptError:
         unknown.append(call)
-    except ResponseError as error:
-        if str(error).startswith("OOM"):
-            yield call.tag, [b"E" * len(call.keys), *([str(error).encode()] * len(call.keys))]
-        else:
-            raise
+    except OutOfMemoryError as error:
+        yield call.tag, [b"E" * len(call.keys), *([f"OOM {error}".encode()] * len(call.keys))]

@@ -15,7 +15,7 @@ from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from sinks.base import Finding, Progress, Stored, Target
 from sinks.document import BadValue
-from sinks.redis.client import Call, Client, RedisConfig, Script, refusal, store_errors
+from sinks.redis.client import Call, Client, RedisConfig, Script, code_word, refusal, store_errors
 from sinks.redis.layout import Layout, layout_of
 from sinks.redis.names import Keys, glob, progress_key
 from sinks.redis.preflight import findings
@@ -170,6 +170,7 @@ class RedisSink:
                 except BadValue as error:
                     outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
                     continue
+                outcomes[number] = APPLIED
                 call.tag.append(number)
                 call.keys.append(table.head + key)  # type: ignore[attr-defined]
                 call.args.extend((f"{version:019d}", *own))  # type: ignore[attr-defined]
@@ -283,6 +284,6 @@ _OUTCOMES: dict[str, Outcome] = {
 
 
 def _refused(words: str) -> Outcome:
-    if words.startswith(("OOM", "ERR OOM")) or "-OOM" in words:
+    if code_word(words) == "OOM":
         return Deferred(1.0, words)
     raise refusal(words)

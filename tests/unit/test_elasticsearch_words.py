@@ -17,7 +17,7 @@ from sinks.elasticsearch.mapping import properties
 from sinks.elasticsearch.names import alias_of, field_of, progress_alias, tombstones_of
 
 names = st.text(min_size=1, max_size=63) | st.sampled_from(
-    ["Orders", "orders", "a-b", "b-c", "_x", "%2d", "ä", "a.b", "A"]
+    ["Orders", "orders", "a-b", "b-c", "_x", "%2d", "ä" * 63, "a.b", "A"]
 )
 LEGAL_INDEX = re.compile(r'^[^\\/*?"<>| ,#:A-Z_+.-][^\\/*?"<>| ,#:A-Z]*$')
 
