@@ -11,7 +11,7 @@ from rich.console import Console
 from headrace.control.context import Context
 from headrace.demo import shop
 from headrace.demo.compare import Comparison
-from headrace.demo.drain import behind, drained, wait
+from headrace.demo.lookout import Lookout, behind, shows_all_since
 from headrace.demo.ownership import Belongings
 from headrace.demo.pipeline import open_stores
 from headrace.demo.stock import TABLES
@@ -38,8 +38,7 @@ def check(stack: Stack, context_of: Callable[[Endpoints], Context], console: Con
         raise UsageError(
             f"There is no kept demo in {stack.home.root}.", code="DEMO_ABSENT", hint="headrace demo --keep"
         )
-    began = time.monotonic()
-    last = wait(context, lambda report: drained(report, time.monotonic() - began), timeout=_DRAIN_S)
+    last = Lookout(context).wait(shows_all_since(time.monotonic()), timeout=_DRAIN_S)
     if not last.done:
         raise StackError(
             f"Lag has not fallen to zero: {behind(last.report)}.", code="DEMO_LAG", hint="headrace lag"

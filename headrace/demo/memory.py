@@ -41,7 +41,7 @@ class MemoryWatch:
         every: Seconds between two samples.
     """
 
-    def __init__(self, run: Path, *, every: float = 2.0) -> None:
+    def __init__(self, run: Path, *, every: float = 3.0) -> None:
         self._run = run
         self._every = every
         self._stop = threading.Event()

@@ -12,8 +12,7 @@ from math import inf, isfinite
 import psycopg
 
 from headrace.demo.stock import sku
-from headrace.demo.stores.base import Store
-from headrace.model.errors import HeadraceError
+from headrace.demo.stores.base import Asked, Store
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
 
@@ -138,7 +137,7 @@ class Markers:
             if waiting:
                 pending = list(waiting)
                 try:
-                    present = store.present(self._schema, [key for key, _ in pending])
+                    present = {key for _, key in store.present([(self._schema, key) for key, _ in pending])}
                 except Exception:  # noqa: BLE001  (a store that does not answer shows nothing; the next look may)
                     present = set()
                 now = time.monotonic()
@@ -155,12 +154,10 @@ class FirstRows:
     Args:
         began: When the clock started, by :func:`time.monotonic`.
         stores: Who is asked.
-        samples: Table → a few keys that the original has.
+        samples: A few rows that the original has.
     """
 
-    def __init__(
-        self, began: float, stores: Sequence[Store], samples: Mapping[str, tuple[TableSchema, list[Key]]]
-    ) -> None:
+    def __init__(self, began: float, stores: Sequence[Store], samples: Sequence[Asked]) -> None:
         self._began = began
         self._stores = list(stores)
         self._samples = samples
@@ -183,15 +180,13 @@ class FirstRows:
         return len(self.seconds) == len(self._stores)
 
     def _watch(self) -> None:
-        while not self.complete and not self._stop.wait(0.1):
+        while not self.complete and not self._stop.wait(0.2):
             for store in self._stores:
                 if store.name not in self.seconds and self._shows(store):
                     self.seconds[store.name] = time.monotonic() - self._began
 
     def _shows(self, store: Store) -> bool:
         try:
-            return any(store.present(schema, keys) for schema, keys in self._samples.values())
-        except HeadraceError:
-            raise
+            return bool(store.present(self._samples))
         except Exception:  # noqa: BLE001  (not there yet)
             return False

@@ -12,7 +12,7 @@ from rich.console import Console
 from headrace.control.context import Context
 from headrace.demo.boot import Boot, Booted
 from headrace.demo.cleanup import Cleanup
-from headrace.demo.drain import behind, drained, wait
+from headrace.demo.lookout import Lookout, behind, filled, shows_all_since
 from headrace.demo.memory import MemoryWatch
 from headrace.demo.original import Original
 from headrace.demo.pipeline import open_stores, register
@@ -112,10 +112,11 @@ class Demo:
             stores, askers = (open_stores(booted.context, booted.endpoints) for _ in range(2))
             for store in (*stores, *askers):
                 closing.callback(store.close)
+            lookout = Lookout(booted.context)
             show = Show(
                 self._console,
                 began=self._began,
-                context=booted.context,
+                lookout=lookout,
                 dsn=booted.dsn,
                 stores=stores,
                 tables=TABLES,
@@ -123,27 +124,27 @@ class Demo:
             with ExitStack() as showing:
                 showing.callback(show.stop)
                 show.start()
-                self._fill(booted, stores, show, verdict)
+                self._fill(booted, stores, lookout, show, verdict)
                 self._open_shop(booted, askers, sizes, show, verdict)
-                self._drain(booted, show, verdict)
+                self._drain(lookout, show, verdict)
             verdict.comparisons = compare_all(booted.dsn, stores, TABLES)
         print_comparisons(self._console, verdict.comparisons)
         return verdict
 
-    def _fill(self, booted: Booted, stores: list[Store], show: Show, verdict: Verdict) -> None:
+    def _fill(
+        self, booted: Booted, stores: list[Store], lookout: Lookout, show: Show, verdict: Verdict
+    ) -> None:
         """Wait until every store shows the whole seed."""
         show.phase = "the stores are filled from a snapshot"
         with Original.open(booted.dsn) as original:
-            samples = {
-                schema.table.name: (schema, original.first_keys(schema)) for schema in original.tables()
-            }
+            samples = [(schema, key) for schema in original.tables() for key in original.first_keys(schema)]
         first_rows = show.first_rows = FirstRows(self._began, stores, samples)
         first_rows.start()
         try:
-            loaded = wait(
-                booted.context,
-                lambda report: report.in_sync and first_rows.complete,
+            loaded = lookout.wait(
+                lambda look: filled(look) and first_rows.complete,
                 timeout=_LOAD_S,
+                every=1.0,
                 # An engine that is still booting has said nothing either.
                 give_up=_LOAD_S / 2,
             )
@@ -187,12 +188,9 @@ class Demo:
         verdict.latencies = markers.stop(patience=30.0)
         verdict.markers = markers.written
 
-    def _drain(self, booted: Booted, show: Show, verdict: Verdict) -> None:
+    def _drain(self, lookout: Lookout, show: Show, verdict: Verdict) -> None:
         """Wait until it is proven that every store shows the last write."""
-        closed = time.monotonic()
-        last = wait(
-            booted.context, lambda report: drained(report, time.monotonic() - closed), timeout=_DRAIN_S
-        )
+        last = lookout.wait(shows_all_since(time.monotonic()), timeout=_DRAIN_S)
         verdict.drained, verdict.behind = last.done, "" if last.done else behind(last.report)
         for sink in last.report.sinks if last.report else ():
             verdict.engine_latency_ms[sink.sink] = dict(sink.latency_ms)

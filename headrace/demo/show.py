@@ -11,20 +11,20 @@ import psycopg
 from rich.console import Console
 from rich.live import Live
 
-from headrace.control.context import Context
-from headrace.control.lag import LagReport, measure
+from headrace.control.lag import LagReport
 from headrace.demo.ledger import Tally
+from headrace.demo.lookout import Lookout
 from headrace.demo.original import Original
 from headrace.demo.probe import FirstRows, Markers
 from headrace.demo.stores.base import Store
 from headrace.demo.watch import Look, line, page
 from headrace.demo.workload import Workload
-from headrace.model.errors import HeadraceError
 
 __all__ = ["Show"]
 
-_LOOK_S = 0.7
-_COUNT_S = 3.0
+_REFRESH_S = 0.5
+_LOOK_S = 1.5
+_COUNT_S = 5.0
 _LINE_S = 5.0
 
 
@@ -34,7 +34,7 @@ class Show:
     Args:
         console: Where to; live when it is a terminal.
         began: When the command began, by :func:`time.monotonic`.
-        context: The installation.
+        lookout: Looks at lag.
         dsn: The shop's database.
         stores: The readers of the sinks; only this thread counts with them.
         tables: In the order of the page.
@@ -45,14 +45,14 @@ class Show:
         console: Console,
         *,
         began: float,
-        context: Context,
+        lookout: Lookout,
         dsn: str,
         stores: Sequence[Store],
         tables: Sequence[str],
     ) -> None:
         self._console = console
         self._began = began
-        self._context = context
+        self._lookout = lookout
         self._dsn = dsn
         self._stores = stores
         self._look = Look(0.0, "", tables, [store.name for store in stores])
@@ -84,10 +84,11 @@ class Show:
 
     def _run(self) -> None:
         counted = shown = 0.0
-        while not self._stop.wait(_LOOK_S):
+        while not self._stop.wait(_REFRESH_S):
             now = time.monotonic()
-            with suppress(HeadraceError):
-                self.report = measure(self._context)
+            look = self._lookout.look(within=_LOOK_S)
+            if look is not None:
+                self.report = look.report
             if now - counted >= _COUNT_S:
                 counted = now
                 self._count()

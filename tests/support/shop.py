@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -11,12 +11,11 @@ from headrace.cli.context import open_context
 from headrace.control import sink as control_sink
 from headrace.control import source as control_source
 from headrace.control.context import Context
-from headrace.control.lag import LagReport
 from headrace.control.registry import Registry
 from headrace.demo import shop
 from headrace.demo.compare import Comparison
-from headrace.demo.drain import behind, drained, wait
 from headrace.demo.ledger import Tally
+from headrace.demo.lookout import Lookout, behind, shows_all_since
 from headrace.demo.pipeline import open_stores, register
 from headrace.demo.stock import TABLES, Sizes
 from headrace.demo.stores.base import Store
@@ -85,9 +84,8 @@ class Shop:
 
     def drain(self, timeout: float = 120.0) -> None:
         """Wait until it is proven that every sink shows what was committed until now."""
-        began = time.monotonic()
         # Longer than a driver takes to come back on a loaded machine, during which the sinks count as failed.
-        last = wait(self.context, self._drained(began), timeout=timeout, give_up=timeout)
+        last = Lookout(self.context).wait(shows_all_since(time.monotonic()), timeout=timeout, give_up=timeout)
         assert last.done, behind(last.report)
 
     def converge(self, timeout: float = 120.0) -> None:
@@ -95,10 +93,6 @@ class Shop:
         self.drain(timeout)
         differing = [comparison.as_dict() for comparison in self.compare() if not comparison.equal]
         assert not differing, differing
-
-    @staticmethod
-    def _drained(began: float) -> Callable[[LagReport], bool]:
-        return lambda report: drained(report, time.monotonic() - began)
 
 
 @contextmanager

@@ -10,10 +10,13 @@ from headrace.demo.compare import Found
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
 
-__all__ = ["Facts", "Store", "address", "prefix"]
+__all__ = ["Asked", "Facts", "Store", "address", "prefix"]
 
 Facts = Mapping[str, Mapping[str, Any]]
 """Table name → what the sink says about where that table lives."""
+
+Asked = tuple[TableSchema, Key]
+"""One row somebody asks for."""
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
@@ -35,8 +38,8 @@ class Store(Protocol):
         """Return where a reader looks for a row; None when rows have no address."""
         ...
 
-    def present(self, schema: TableSchema, keys: Sequence[Key]) -> set[Key]:
-        """Return which of the keys can be read now."""
+    def present(self, asked: Sequence[Asked]) -> set[Asked]:
+        """Return which of these rows can be read now, with as few requests as the store allows."""
         ...
 
     def close(self) -> None:

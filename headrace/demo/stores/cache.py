@@ -12,7 +12,7 @@ from redis import Redis
 
 from headrace.demo.compare import Found
 from headrace.demo.spelling import embedded
-from headrace.demo.stores.base import Facts, address, prefix
+from headrace.demo.stores.base import Asked, Facts, address, prefix
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
 
@@ -46,11 +46,11 @@ class CacheStore:
     def address(self, schema: TableSchema, key: Key) -> str:
         return address(self._facts[schema.table.name]["key_template"], schema, key)
 
-    def present(self, schema: TableSchema, keys: Sequence[Key]) -> set[Key]:
+    def present(self, asked: Sequence[Asked]) -> set[Asked]:
         pipeline = self._client.pipeline(transaction=False)
-        for key in keys:
+        for schema, key in asked:
             pipeline.exists(self.address(schema, key))
-        return {key for key, there in zip(keys, pipeline.execute(), strict=True) if there}
+        return {question for question, there in zip(asked, pipeline.execute(), strict=True) if there}
 
     def close(self) -> None:
         self._client.close()

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from headrace.demo.compare import Found
-from headrace.demo.stores.base import Facts
+from headrace.demo.stores.base import Asked, Facts
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
 from headrace.model.values import key_of
@@ -37,17 +37,22 @@ class LakeStore:
     def address(self, schema: TableSchema, key: Key) -> None:
         return None
 
-    def present(self, schema: TableSchema, keys: Sequence[Key]) -> set[Key]:
+    def present(self, asked: Sequence[Asked]) -> set[Asked]:
+        held = {schema.table: self._keys(schema) for schema in dict(asked)}
+        return {(schema, key) for schema, key in asked if key in held[schema.table]}
+
+    def close(self) -> None:
+        self._seen.clear()
+
+    def _keys(self, schema: TableSchema) -> set[Key]:
+        """Return all keys; read again only when the table has a new version."""
         table = self._open(schema.table.name)
         version, held = self._seen.get(schema.table.name, (-1, set[Key]()))
         if table.version() != version:
             columns = _plain(table.to_pyarrow_table(columns=list(schema.key))).to_pylist()
             held = {key_of(schema, row) for row in columns}
             self._seen[schema.table.name] = (table.version(), held)
-        return held.intersection(keys)
-
-    def close(self) -> None:
-        self._seen.clear()
+        return held
 
     def _open(self, table: str) -> DeltaTable:
         return DeltaTable(str(self._facts[table]["path"]))

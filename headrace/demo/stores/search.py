@@ -8,7 +8,7 @@ from elasticsearch import Elasticsearch
 
 from headrace.demo.compare import Found
 from headrace.demo.spelling import embedded
-from headrace.demo.stores.base import Facts, address
+from headrace.demo.stores.base import Asked, Facts, address
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
 
@@ -53,10 +53,14 @@ class SearchStore:
     def address(self, schema: TableSchema, key: Key) -> str:
         return address(self._facts[schema.table.name]["id_template"], schema, key)
 
-    def present(self, schema: TableSchema, keys: Sequence[Key]) -> set[Key]:
-        by_id = {self.address(schema, key): key for key in keys}
-        answer = self._client.mget(index=self._alias(schema.table.name), ids=list(by_id), source=False)
-        return {by_id[doc["_id"]] for doc in answer["docs"] if doc.get("found")}
+    def present(self, asked: Sequence[Asked]) -> set[Asked]:
+        documents = [
+            {"_index": self._alias(schema.table.name), "_id": self.address(schema, key)}
+            for schema, key in asked
+        ]
+        # The answers come in the order of the questions.
+        found = self._client.mget(docs=documents, source=False)["docs"]
+        return {question for question, answer in zip(asked, found, strict=True) if answer.get("found")}
 
     def close(self) -> None:
         self._client.close()
