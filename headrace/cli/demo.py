@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -16,6 +18,11 @@ from headrace.local.endpoints import Endpoints
 from headrace.local.stack import Stack
 
 __all__ = ["register"]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Let a request to end do what Ctrl-C does: tidy up first."""
+    raise KeyboardInterrupt
 
 
 def register(app: typer.Typer) -> None:
@@ -66,7 +73,12 @@ def register(app: typer.Typer) -> None:
             print_json({"in_sync": equal, "rows": rows, "differences": differing})
             raise typer.Exit(0 if equal else 1)
         show = Demo(Stack(place), context_of, Options(seconds, rate, seed, scale, keep), console)
-        verdict = show.run()
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            verdict = show.run()
+        except KeyboardInterrupt:
+            err.print("interrupted; what the demo started is stopped and what it made is removed")
+            raise typer.Exit(130) from None
         if report is not None:
             report.write_text(json.dumps(verdict.details(), indent=2) + "\n")
         if keep and show.booted is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from headrace.control.runner import stop_engine
 from headrace.demo.boot import Boot, Booted
@@ -10,6 +12,16 @@ from headrace.local.stack import SERVERS, Stack
 from headrace.model.errors import HeadraceError
 
 __all__ = ["Cleanup"]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Cleanup:
@@ -29,7 +41,14 @@ class Cleanup:
         self.booted: Booted | None = None
 
     def run(self) -> None:
-        """Tidy up; never raises a :class:`HeadraceError`, so that it does not hide what went wrong before."""
+        """Tidy up, undisturbed by another Ctrl-C.
+
+        Never raises a :class:`HeadraceError`, so that it does not hide what went wrong before.
+        """
+        with _undisturbed():
+            self._run()
+
+    def _run(self) -> None:
         if self._made_home:
             self._down(purge=True)
             return

@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.control import sink as sinks
 from headrace.control import source as sources
 from headrace.control.context import Context
-from headrace.control.registry import Registry
+from headrace.control.registry import Registry, now_ms
 from headrace.demo import shop
 from headrace.model.errors import UsageError
 
@@ -19,6 +19,8 @@ __all__ = ["SINKS", "SOURCE", "Belongings"]
 SOURCE = "shop"
 SINKS = {"search": "elasticsearch", "cache": "redis", "lake": "delta"}
 """Name → kind of the demo's sinks."""
+
+_SINCE = "since"
 
 Say = Callable[[str], None]
 
@@ -45,6 +47,13 @@ class Belongings:
         """Return what the demo owns in a home."""
         return cls(home / "demo.json", context, server_dsn)
 
+    def announce(self) -> None:
+        """Note that what is registered under the demo's names from now on is the demo's.
+
+        Called before registering, so that a demo that is killed meanwhile can be cleared away by the next.
+        """
+        self.path.write_text(json.dumps({_SINCE: now_ms()}))
+
     def note(self) -> None:
         """Write down what is registered under the demo's names now; called when registering ends or fails."""
         self.path.write_text(json.dumps(self._registered()))
@@ -64,7 +73,12 @@ class Belongings:
             UsageError: When something is not (``DEMO_NAME_TAKEN``).
         """
         noted = self._noted()
-        strange = [what for what, when in self._registered().items() if noted.get(what) != when]
+        since = noted.get(_SINCE)
+        strange = [
+            what
+            for what, when in self._registered().items()
+            if noted.get(what) != when and (since is None or when < since)
+        ]
         if strange:
             raise UsageError(
                 f"This home has a {' and a '.join(strange)} that the demo did not make.",

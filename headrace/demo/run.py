@@ -91,6 +91,7 @@ class Demo:
         kept = False
         try:
             self.booted = cleanup.booted = booted = boot.run()
+            booted.belongings.announce()
             try:
                 register(booted.context, booted.dsn, booted.endpoints, self._say)
             finally:
