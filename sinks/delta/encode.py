@@ -16,7 +16,7 @@ from sinks.delta.shape import COMMITTED_MS, KEY, LSN, METADATA, OFFSET, TX, VERS
 __all__ = ["encode"]
 
 _Values = Sequence[Any]
-_UNFIT = (ValueError, TypeError, OverflowError, NotImplementedError, AttributeError)
+_UNFIT = (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError, AttributeError)
 """What Arrow and the model's parsers raise for a value that is none of the column's type."""
 
 
