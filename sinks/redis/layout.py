@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 import orjson
@@ -142,6 +143,8 @@ def _text(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     try:
         return orjson.dumps(value)
     except TypeError as error:

@@ -109,24 +109,24 @@ class RedisSink:
         table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
     ) -> Iterator[Call]:
         """Yield the script calls; changes that need a merge here are put into ``partial``."""
-        layout, head = table.layout, table.head
+        merges, arguments, head = table.layout.merges, table.layout.arguments, table.head
         numbers: list[int] = []
         keys: list[bytes] = []
         args: list[Any] = [*table.preamble]
         size = 0
         for number, change in enumerate(changes):
-            if change.absent and not layout.merges:
+            if change.absent and not merges:
                 partial.append(number)
                 continue
             try:
-                own = layout.arguments(change, change.row)
+                own = arguments(change, change.row)
             except BadValue as error:
                 outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
                 continue
             numbers.append(number)
             keys.append(head + change.key.id.encode())
             args += own
-            size += sum(map(len, own))
+            size += len(own[0]) if len(own) == 1 else sum(map(len, own))
             if len(keys) == _GROUP_ROWS or size > _GROUP_BYTES:
                 yield Call(numbers, keys, args)
                 numbers, keys, args, size = [], [], [*table.preamble], 0
