@@ -213,16 +213,23 @@ class DeltaSink:
             ) from error
 
     def drop(self, schema: TableSchema) -> None:
+        # Names are escaped, so the path is always two directories below the root.
         path = data_path(self._root, schema.table)
+        tombstones = tombstones_path(self._root, schema.table)
         writer = self._writer(schema.table)
         with writer.lock, self._lock:
-            # Names are escaped, so the path is always two directories below the root.
             if path.is_dir():
                 shutil.rmtree(path)
-            tombstones_path(self._root, schema.table).unlink(missing_ok=True)
-            self._progress.forget(path)
+            tombstones.unlink(missing_ok=True)
+            for directory in (path.parent, tombstones.parent):
+                if directory.is_dir() and not any(directory.iterdir()):
+                    directory.rmdir()
             self._writers.pop(schema.table, None)
             self._unsettled.discard(schema.table)
+            self._progress.forget(path)
+            if self._root.is_dir() and [entry.name for entry in self._root.iterdir()] == [ASIDE]:
+                # The last table is gone: the directory belongs to no sink any more.
+                (self._root / ASIDE / "owner").unlink(missing_ok=True)
 
     def close(self) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from headrace.model.errors import SinkError
+from headrace.observe.failpoints import hit
+from sinks.delta.evolve import evolve
 from sinks.delta.files import DataFile, count_rows, new_name, statistics, sync, write
 from sinks.delta.log import Conflict, append, vectors_of
 from sinks.delta.vectors import write_vectors
@@ -67,10 +70,11 @@ class LakeTable:
         return self._delta
 
     def create(self, schema: pa.Schema, *, vectors: bool) -> None:
-        """Create the table empty, or open the one that is there.
+        """Create the table empty, or open the one that is there and bring its columns up to date.
 
         Raises:
-            SinkError: ``DELTA_PATH_TAKEN``: the directory holds another table.
+            SinkError: ``DELTA_PATH_TAKEN``: the directory holds another table; ``DELTA_COLUMN_TYPE``: it
+                holds this one with columns of other types.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         wanted = _CONFIGURATION | ({_VECTORS: "true"} if vectors else {})
@@ -92,7 +96,9 @@ class LakeTable:
             )
         if vectors and about.configuration.get(_VECTORS) != "true":
             self.delta.alter.set_table_properties({_VECTORS: "true"})
-            self.refresh()
+        if evolve(self.delta, self.path, self.files.values(), schema):
+            self._delta = None
+        self.refresh()
 
     @property
     def version(self) -> int:
@@ -174,8 +180,10 @@ class LakeTable:
             OSError: The disk refuses; nothing was changed.
         """
         old = list(old)
+        next_commit = self._commit_file(self.version + 1)
         files: list[DataFile] = []
         written: list[Path] = []
+        vectors: list[dict[str, Any]] = []
         try:
             for table in new:
                 path = self.path / new_name()
@@ -191,11 +199,16 @@ class LakeTable:
                     replace(file, deleted=rows, vector=vector)
                     for (file, rows), vector in zip(hidden, vectors, strict=True)
                 ]
+            hit("delta.before_commit")
             self._commit([*old, *(file for file, _ in hidden)], [*files, *masked])
         except BaseException:
-            for path in written:
-                path.unlink(missing_ok=True)
+            # A commit may fail in what comes after it, e.g. a checkpoint: then the files are the table's.
+            names = [file.path for file in files] + [vector["pathOrInlineDv"] for vector in vectors]
+            if not _mentions(next_commit, names):
+                for path in written:
+                    path.unlink(missing_ok=True)
             raise
+        hit("delta.after_commit")
         for file, table in zip(files, new, strict=True):
             # Another writer's VACUUM without a retention takes files that no commit names yet.
             if not (self.path / file.path).exists():
@@ -247,3 +260,11 @@ class LakeTable:
                 sync(self._unsynced[-1])
             self._unsynced.pop()
         sync(self._log)
+
+
+def _mentions(commit: Path, names: Sequence[str]) -> bool:
+    try:
+        text = commit.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return any(name in text for name in names)

@@ -8,6 +8,7 @@ files become one.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from headrace.model.change import Change
 from headrace.model.errors import SinkError, SinkUnavailable
@@ -106,23 +108,32 @@ class TableWriter:
             except (Conflict, FileNotFoundError) as error:
                 # Someone compacted or vacuumed between our look and our commit: look again.
                 last = error
-            except pa.ArrowInvalid as error:
-                raise SinkError(
-                    f"A data file of {self.table.name} in the lake cannot be read.",
-                    code="DELTA_FILE_UNREADABLE",
-                    hint="Restore the file, or run a resnapshot of the table into this sink.",
-                ) from error
-            except OSError as error:
-                raise SinkUnavailable(
-                    f"The lake's file system refuses: {error.strerror or type(error).__name__}.",
-                    code="DELTA_FILE_SYSTEM",
-                    hint=f"Check free space and permissions of {self.table.path}.",
-                ) from error
+            except (pa.ArrowException, DeltaError, sqlite3.Error, OSError) as error:
+                raise self._named(error) from error
+        if isinstance(last, FileNotFoundError):
+            raise self._unreadable("is missing") from last
         raise SinkUnavailable(
             f"Other writers changed {self.table.name} in the lake during each of {_TRIES} attempts.",
             code="DELTA_CONFLICT",
             hint="Let OPTIMIZE and VACUUM of other tools run less often.",
         ) from last
+
+    def _unreadable(self, what: str) -> SinkError:
+        return SinkError(
+            f"A data file of {self.table.name} in the lake {what}.",
+            code="DELTA_FILE_UNREADABLE",
+            hint="Restore it, or remove the table from this sink, add it again and run a resnapshot.",
+        )
+
+    def _named(self, error: Exception) -> SinkError:
+        if isinstance(error, pa.ArrowInvalid):
+            return self._unreadable("cannot be read")
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        return SinkUnavailable(
+            f"The lake cannot write {self.table.name}: {reason}.",
+            code="DELTA_FILE_SYSTEM",
+            hint=f"Check free space and permissions of {self.table.path}.",
+        )
 
     def _apply(self, shape: Shape, changes: Sequence[Change], keys: Sequence[str]) -> list[Outcome]:
         found = self._find(keys)

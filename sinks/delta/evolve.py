@@ -1,0 +1,68 @@
+"""A source table whose columns have changed: what the lake's table can follow, and what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+
+from headrace.model.errors import SinkError
+from sinks.delta.files import DataFile, conform, live_parts
+
+__all__ = ["evolve"]
+
+
+def evolve(delta: DeltaTable, directory: Path, files: Iterable[DataFile], wanted: pa.Schema) -> bool:
+    """Make a table's columns those wanted; return whether anything was changed.
+
+    New columns are added, NULL in the rows that are there. Columns that are wanted no more stay, NULL in
+    rows to come. A column that became wider (more digits, larger integers) has its files written anew.
+
+    Raises:
+        SinkError: ``DELTA_COLUMN_TYPE``: a column's type changed to one its values do not pass into.
+    """
+    present = pa.schema(delta.schema().to_arrow())
+    added = [field for field in wanted if field.name not in present.names]
+    changed = [f for f in wanted if f.name in present.names and f.type != present.field(f.name).type]
+    for field in changed:
+        if not _widens(present.field(field.name).type, field.type):
+            raise SinkError(
+                f"Column “{field.name}” of {directory} is {present.field(field.name).type} in the lake"
+                f" and would have to become {field.type}.",
+                code="DELTA_COLUMN_TYPE",
+                hint="Remove the table from this sink, add it again and run a resnapshot.",
+            )
+    if added:
+        columns = Schema.from_arrow(pa.schema(added)).fields
+        delta.alter.add_columns([Field(column.name, column.type) for column in columns])
+    if changed:
+        types = {field.name: field.type for field in changed}
+        after = pa.schema([f.with_type(types.get(f.name, f.type)) for f in [*present, *added]])
+        write_deltalake(
+            delta,
+            pa.RecordBatchReader.from_batches(after, _rewritten(directory, files, after)),
+            mode="overwrite",
+            schema_mode="overwrite",
+        )
+    return bool(added or changed)
+
+
+def _rewritten(directory: Path, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        for part in live_parts(directory, file, schema):
+            yield from conform(part, schema).to_batches()
+
+
+def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether every value of the old type is a value of the new one."""
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return old.value_type == new.value_type or _widens(old.value_type, new.value_type)
+    if pa.types.is_integer(old) and pa.types.is_integer(new):
+        return bool(new.bit_width >= old.bit_width)
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
+    if pa.types.is_integer(old) and pa.types.is_decimal(new):
+        return bool(new.precision - new.scale >= len(str(2 ** (old.bit_width - 1))))
+    return bool(pa.types.is_decimal(old) and pa.types.is_string(new))
