@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from headrace.local.cache import write_atomically
-from headrace.local.jvm import java_command, jvm_options, log4j2_properties
+from headrace.local.jvm import aot_cache, java_command, jvm_options, log4j2_properties
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.local.unpack import safe_extract_tar, unpacked
@@ -92,10 +92,12 @@ class Connect:
         write_atomically(settings, text.encode())
         write_atomically(logging, log4j2_properties(site.home.log(self.name)).encode())
         options = jvm_options(HEAP_MIB, site.home.data("connect-tmp"))
-        options.append(f"-Dlog4j2.configurationFile={logging}")
         jars = [*site.files["kafka"], *site.files["connect"]]
+        aot = aot_cache(self.name, HEAP_MIB, jars)
+        options += [f"-Dlog4j2.configurationFile={logging}"]
+        options += aot.options(training=site.training) if aot else []
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        return Launch(java_command(jars, options, main, str(settings)))
+        return Launch(java_command(jars, options, main, str(settings)), aot=aot)
 
     def probe(self, site: Site) -> None:
         # The list of connectors is only answered once the worker has read its configuration topic.

@@ -12,7 +12,7 @@ import httpx
 
 from headrace.local.cache import write_atomically
 from headrace.local.java import java_home, libjvm
-from headrace.local.jvm import class_path, jvm_options
+from headrace.local.jvm import aot_cache, class_path, jvm_options
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.local.unpack import unpacked
@@ -93,6 +93,8 @@ class Elasticsearch:
             "-Xrs",
         ]
         jars = sorted((distribution / "lib").glob("*.jar"))
+        aot = aot_cache(self.name, HEAP_MIB, jars)
+        options += aot.options(training=site.training) if aot else []
         host = [sys.executable, "-m", "headrace.local.elasticsearch_host"]
         command = [
             *host,
@@ -103,7 +105,7 @@ class Elasticsearch:
             *options,
         ]
         # The host must be found whether headrace is installed or run from a clone, from any directory.
-        return Launch(command, env={"PYTHONPATH": str(Path(__file__).parents[2])})
+        return Launch(command, env={"PYTHONPATH": str(Path(__file__).parents[2])}, aot=aot)
 
     def probe(self, site: Site) -> None:
         url = f"http://{HOST}:{site.ports['elasticsearch']}/_cluster/health"

@@ -6,14 +6,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.local.aot import AotCache
 from headrace.local.java import java_home
 
-__all__ = ["class_path", "java_command", "jvm_options", "log4j2_properties"]
+__all__ = ["aot_cache", "class_path", "java_command", "jvm_options", "log4j2_properties"]
 
 
 def class_path(jars: Sequence[Path]) -> str:
     """Join jars to a class path."""
     return os.pathsep.join(map(str, jars))
+
+
+_SHAPE = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 
 
 def jvm_options(heap_mib: int, temp: Path) -> list[str]:
@@ -23,14 +27,12 @@ def jvm_options(heap_mib: int, temp: Path) -> list[str]:
     these heap sizes.
     """
     temp.mkdir(parents=True, exist_ok=True)
-    return [
-        f"-Xmx{heap_mib}m",
-        "-XX:+UseSerialGC",
-        "-XX:+ExitOnOutOfMemoryError",
-        "-XX:-UsePerfData",
-        "-Djava.awt.headless=true",
-        f"-Djava.io.tmpdir={temp}",
-    ]
+    return [f"-Xmx{heap_mib}m", *_SHAPE, f"-Djava.io.tmpdir={temp}"]
+
+
+def aot_cache(server: str, heap_mib: int, jars: Sequence[Path]) -> AotCache | None:
+    """Return the ahead-of-time cache of a server that runs with these jars and :func:`jvm_options`."""
+    return AotCache.of(server, jars, [*_SHAPE, str(heap_mib)])
 
 
 def java_command(jars: Sequence[Path], options: Sequence[str], main: str, *arguments: str) -> list[str]:

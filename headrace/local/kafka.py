@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from headrace.local.cache import write_atomically
-from headrace.local.jvm import java_command, jvm_options, log4j2_properties
+from headrace.local.jvm import aot_cache, java_command, jvm_options, log4j2_properties
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.model.errors import StackError
@@ -103,8 +103,10 @@ class Kafka:
         jars = site.files["kafka"]
         if not (data / "meta.properties").is_file():
             self._format(jars, options, settings)
-        options.append(f"-Dlog4j2.configurationFile={logging}")
-        return Launch(java_command(jars, options, "kafka.Kafka", str(settings)))
+        aot = aot_cache(self.name, HEAP_MIB, jars)
+        options += [f"-Dlog4j2.configurationFile={logging}"]
+        options += aot.options(training=site.training) if aot else []
+        return Launch(java_command(jars, options, "kafka.Kafka", str(settings)), aot=aot)
 
     def _format(self, jars: Sequence[Path], options: list[str], settings: Path) -> None:
         """Give the empty data directory a cluster id, once in its life."""

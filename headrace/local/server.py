@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.local.account import Account
+from headrace.local.aot import AotCache
 from headrace.local.home import Home
 
 __all__ = ["Launch", "Server", "Site"]
@@ -24,6 +25,7 @@ class Site:
         files: Paths of the artefacts of the server's groups.
         password: The Postgres superuser's.
         account: Who runs what refuses root; None if this user can.
+        training: Whether Java servers are started to write their ahead-of-time caches.
     """
 
     home: Home
@@ -31,6 +33,7 @@ class Site:
     files: Mapping[str, Sequence[Path]]
     password: str
     account: Account | None
+    training: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,13 @@ class Launch:
         command: Program and arguments.
         env: Variables to add to this process' environment.
         account: Whom to run as; None for this user.
+        aot: The cache that makes its JVM start faster; None for what is no JVM, or one that has none.
     """
 
     command: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None
+    aot: AotCache | None = None
 
 
 class Server(Protocol):

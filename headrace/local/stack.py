@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from headrace.local import artefacts, launch
+from headrace.local import artefacts, launch, training
 from headrace.local.account import unprivileged
 from headrace.local.cache import write_atomically
 from headrace.local.connect import Connect
@@ -23,23 +23,19 @@ from headrace.local.endpoints import Endpoints
 from headrace.local.events import OnEvent, ServerStatus, StackEvent
 from headrace.local.home import Home
 from headrace.local.kafka import Kafka
-from headrace.local.ports import HOST, check_free, load_or_pick, load_ports
+from headrace.local.ports import HOST, load_or_pick, load_ports
 from headrace.local.postgres import Postgres, postgres_dsn
 from headrace.local.redis import Redis
 from headrace.local.server import Server, Site
-from headrace.model.errors import HeadraceError, StackError, UsageError
+from headrace.local.starter import NEEDS, Starter
+from headrace.model.errors import StackError, UsageError
 from headrace.observe import pidfile
 
 __all__ = ["ENGINE", "SERVERS", "Stack"]
 
 SERVERS: tuple[Server, ...] = (Postgres(), Kafka(), Connect(), Elasticsearch(), Redis())
-_NEEDS = {"connect": ("kafka",)}
-
 ENGINE = "engine"
 """Pid file of the process that runs the sinks: others write it, we show it and stop it first."""
-
-_BOOT_SECONDS = 180.0
-_ANSWER_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,10 @@ class Stack:
             files = self._resolve(chosen, tell, everything=only is None, verify=verify)
             ports = load_or_pick(self._ports_file)
             site = Site(self.home, ports, files, self._password(), account)
-            self._start_all(chosen, site, tell)
+            starter = Starter(site, tell, self._ports_file)
+            starter.start(chosen)
+            if starter.untrained and only is None:
+                training.start_training(self.home)
         return self.endpoints()
 
     def down(self, purge: bool = False, on_event: OnEvent | None = None) -> list[str]:
@@ -115,6 +114,7 @@ class Stack:
                 tell(StackEvent(name, "stopped", time.monotonic() - began))
 
         with self._locked():
+            pidfile.stop(self.home.pidfile(training.NAME), grace=0.2)
             # Who writes to others ends first: the engine, then Connect, then the stores.
             stop(ENGINE, 4.0, None)
             by_name = {server.name: server for server in SERVERS}
@@ -172,7 +172,7 @@ class Stack:
                 code="STACK_UNKNOWN_SERVER",
                 hint=f"The servers are {', '.join(sorted(names))}.",
             )
-        wanted = only.union(*(_NEEDS.get(name, ()) for name in only))
+        wanted = only.union(*(NEEDS.get(name, ()) for name in only))
         return [server for server in SERVERS if server.name in wanted]
 
     def _resolve(
@@ -198,53 +198,6 @@ class Stack:
         if lacking:
             tell(StackEvent("artefacts", "ready", time.monotonic() - began, f"{total / 1e6:.0f} MB"))
         return files
-
-    def _start_all(self, chosen: Sequence[Server], site: Site, tell: OnEvent) -> None:
-        failed: set[str] = set()
-
-        def bring_up(server: Server) -> HeadraceError | None:
-            began = time.monotonic()
-            try:
-                state = self._bring_up(server, site, tell, failed)
-            except HeadraceError as error:
-                failed.add(server.name)
-                tell(StackEvent(server.name, "failed", time.monotonic() - began, error.message))
-                return error
-            tell(StackEvent(server.name, state, time.monotonic() - began, f"port {_port(server, site)}"))
-            return None
-
-        with ThreadPoolExecutor(len(chosen)) as pool:
-            errors = [error for error in pool.map(bring_up, chosen) if error is not None]
-        # What was given up because of another's failure is no news.
-        errors.sort(key=lambda error: error.code == "STACK_CANCELLED")
-        if errors:
-            raise errors[0]
-
-    def _bring_up(self, server: Server, site: Site, tell: OnEvent, failed: set[str]) -> str:
-        path = self.home.pidfile(server.name)
-        if pidfile.alive(path) is not None:
-            try:
-                launch.wait_ready(server, site, timeout=_ANSWER_SECONDS)
-            except StackError:
-                # It hangs, or has died meanwhile: start it anew.
-                tell(StackEvent(server.name, "starting", 0.0, "did not answer; restarting it"))
-                pidfile.stop(path, request=server.stop_signal)
-            else:
-                return "running"
-        tell(StackEvent(server.name, "starting", 0.0))
-        check_free(server.name, {name: site.ports[name] for name in server.ports}, self._ports_file)
-        launch.start(server, server.prepare(site), self.home)
-        # Connect would wait a minute for a broker that never comes.
-        needs = frozenset(_NEEDS.get(server.name, ()))
-        try:
-            launch.wait_ready(
-                server, site, timeout=_BOOT_SECONDS, cancelled=lambda: not needs.isdisjoint(failed)
-            )
-        except HeadraceError as error:
-            if error.code != "STACK_SERVER_SLOW":
-                pidfile.stop(path, request=server.stop_signal)
-            raise
-        return "ready"
 
     # ------------------------------------------------------------------ what is known
 
@@ -306,10 +259,6 @@ def _resident(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
     except psutil.Error:
         return 0
-
-
-def _port(server: Server, site: Site) -> int:
-    return site.ports[server.ports[0]]
 
 
 def _serialised(on_event: OnEvent | None) -> OnEvent:

@@ -1,0 +1,111 @@
+"""Starting the chosen servers of a stack at once, each of them repaired, awaited and told of on its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.local import launch
+from headrace.local.events import OnEvent, StackEvent
+from headrace.local.ports import check_free
+from headrace.local.server import Server, Site
+from headrace.model.errors import HeadraceError, StackError
+from headrace.observe import pidfile
+
+__all__ = ["NEEDS", "Starter"]
+
+NEEDS = {"connect": frozenset({"kafka"})}
+"""What a server cannot run without. Both are started at once all the same: Connect waits for its broker."""
+
+_BOOT_SECONDS = 180.0
+_ANSWER_SECONDS = 15.0
+
+
+@dataclass(slots=True)
+class Starter:
+    """One ``up``.
+
+    Attributes:
+        site: The stack's.
+        tell: Told of every step.
+        ports_file: Where the ports are kept, for messages.
+        failed: Names of the servers that could not be started.
+        untrained: Names of the started servers that would start faster after training.
+    """
+
+    site: Site
+    tell: OnEvent
+    ports_file: Path
+    failed: set[str] = field(default_factory=set)
+    untrained: set[str] = field(default_factory=set)
+
+    def start(self, servers: Sequence[Server]) -> None:
+        """Start what does not run; return when all of it answers.
+
+        Raises:
+            HeadraceError: The first failure, once every other server answers or has failed, too.
+        """
+        with ThreadPoolExecutor(len(servers)) as pool:
+            errors = [error for error in pool.map(self._told, servers) if error is not None]
+        # What was given up because of another's failure is no news.
+        errors.sort(key=lambda error: error.code == "STACK_CANCELLED")
+        if errors:
+            raise errors[0]
+
+    def _told(self, server: Server) -> HeadraceError | None:
+        began = time.monotonic()
+        try:
+            state = self._bring_up(server)
+        except HeadraceError as error:
+            self.failed.add(server.name)
+            self.tell(StackEvent(server.name, "failed", time.monotonic() - began, error.message))
+            return error
+        port = self.site.ports[server.ports[0]]
+        self.tell(StackEvent(server.name, state, time.monotonic() - began, f"port {port}"))
+        return None
+
+    def _bring_up(self, server: Server) -> str:
+        path = self.site.home.pidfile(server.name)
+        if pidfile.alive(path) is not None:
+            try:
+                launch.wait_ready(server, self.site, timeout=_ANSWER_SECONDS)
+            except StackError:
+                # It hangs, or has died meanwhile: start it anew.
+                self.tell(StackEvent(server.name, "starting", 0.0, "did not answer; restarting it"))
+                pidfile.stop(path, request=server.stop_signal)
+            else:
+                return "running"
+        self.tell(StackEvent(server.name, "starting", 0.0))
+        check_free(server.name, {name: self.site.ports[name] for name in server.ports}, self.ports_file)
+        try:
+            self._launch(server)
+        except StackError as error:
+            plan = server.prepare(self.site)
+            if error.code != "STACK_SERVER_DIED" or plan.aot is None or not plan.aot.usable():
+                raise
+            # Nothing but speed depends on the cache, so it is the first thing to do without.
+            plan.aot.forget()
+            self._launch(server)
+        return "ready"
+
+    def _launch(self, server: Server) -> None:
+        plan = server.prepare(self.site)
+        launch.start(server, plan, self.site.home)
+        needs = NEEDS.get(server.name, frozenset())
+        try:
+            launch.wait_ready(
+                server,
+                self.site,
+                timeout=_BOOT_SECONDS,
+                # Connect would wait a minute for a broker that never comes.
+                cancelled=lambda: not needs.isdisjoint(self.failed),
+            )
+        except HeadraceError as error:
+            if error.code != "STACK_SERVER_SLOW":
+                pidfile.stop(self.site.home.pidfile(server.name), request=server.stop_signal)
+            raise
+        if plan.aot is not None and not plan.aot.usable():
+            self.untrained.add(server.name)
