@@ -218,11 +218,11 @@ class ElasticsearchSink:
 
     def _documents(self, table: _Table, ids: Sequence[str]) -> dict[str, tuple[int, dict[str, Any]]]:
         found: dict[str, tuple[int, dict[str, Any]]] = {}
-        target = path(table.alias, "_mget") + "?filter_path=docs._id,docs.found,docs._version,docs._source"
+        target = path(table.alias, "_mget")
         waiting = iter(ids)
         while page := list(islice(waiting, 500)):
             answer = table.document.parse(self._client.request("POST", target, {"ids": page}).body)
-            for doc in answer.get("docs", []):
+            for doc in answer["docs"]:
                 if doc.get("found"):
                     found[doc["_id"]] = (int(doc["_version"]), table.document.decode(doc["_source"]))
         return found
