@@ -68,6 +68,13 @@ class DataFile:
         return self.rows - (0 if self.deleted is None else len(self.deleted))
 
     @property
+    def log_statistics(self) -> str:
+        """Return the statistics for a commit that names the file."""
+        known = json.loads(self.statistics) if self.statistics else {"numRecords": self.rows}
+        # Of a file with hidden rows the extremes are bounds still, but maybe of rows that are gone.
+        return json.dumps(known | ({"tightBounds": False} if self.vector is not None else {}))
+
+    @property
     def small(self) -> bool:
         """Return whether the file is better joined with others."""
         return self.live < _ROWS // _SMALL and self.size < _BYTES // _SMALL // 2

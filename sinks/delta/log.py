@@ -45,7 +45,10 @@ def append(log: Path, version: int, removes: Sequence[DataFile], adds: Sequence[
     actions += [
         {"remove": _described(file) | {"deletionTimestamp": now, "dataChange": True}} for file in removes
     ]
-    actions += [{"add": _described(file) | _content(file, now)} for file in adds]
+    actions += [
+        {"add": _described(f) | {"modificationTime": now, "dataChange": True, "stats": f.log_statistics}}
+        for f in adds
+    ]
     draft = log / f".{uuid.uuid4()}.tmp"
     try:
         draft.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
@@ -63,13 +66,6 @@ def _described(file: DataFile) -> dict[str, Any]:
     if file.vector is not None:
         described["deletionVector"] = dict(file.vector)
     return described
-
-
-def _content(file: DataFile, now: int) -> dict[str, Any]:
-    known = json.loads(file.statistics) if file.statistics else {"numRecords": file.rows}
-    # Of a file with hidden rows the extremes are bounds still, but maybe of rows that are gone.
-    statistics = known | ({"tightBounds": False} if file.vector is not None else {})
-    return {"modificationTime": now, "dataChange": True, "stats": json.dumps(statistics)}
 
 
 def vectors_of(delta: DeltaTable) -> Iterator[tuple[str, np.ndarray, Mapping[str, Any]]]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake._internal import RemoveAction  # the public module does not name it among its exports
@@ -16,11 +14,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from headrace.model.errors import SinkError
-from headrace.observe.failpoints import hit
 from sinks.delta.evolve import evolve
-from sinks.delta.files import DataFile, count_rows, new_name, statistics, sync, write
+from sinks.delta.files import DataFile, count_rows, sync
 from sinks.delta.log import Conflict, append, vectors_of
-from sinks.delta.vectors import write_vectors
 
 __all__ = ["LakeTable"]
 
@@ -129,10 +125,9 @@ class LakeTable:
             SinkError: ``DELTA_TABLE_MISSING``: there is no such table.
         """
         if self._delta is not None and self._marked() == self._mark:
-            before = self.version
-            self._delta.update_incremental()
-            if self.version == before:
+            if not self._commit_file(self.version + 1).exists():
                 return
+            self._delta.update_incremental()
         else:
             # Never opened, or dropped and created again in our absence.
             self._delta = None
@@ -159,66 +154,19 @@ class LakeTable:
         self.schema = pa.schema(delta.schema().to_arrow())
         self._mark = self._marked()
 
-    def replace(
-        self,
-        old: Iterable[DataFile],
-        new: Sequence[pa.Table],
-        hidden: Sequence[tuple[DataFile, np.ndarray]] = (),
-    ) -> list[DataFile]:
-        """Commit new files in the place of ``old`` ones, and rows to hide in others, all or nothing.
+    def was_committed(self, names: Sequence[str]) -> bool:
+        """Return whether one of the newest commits, seen or not, names any of these files."""
+        commits = (self._commit_file(self.version + later) for later in range(-1, 3))
+        texts = [path.read_text(encoding="utf-8") for path in commits if path.exists()]
+        return any(name in text for text in texts for name in names)
 
-        Args:
-            old: Files that are no longer part of the table.
-            new: Contents of the new files.
-            hidden: Files that stay, each with all the rows a deletion vector is to hide.
-
-        Returns:
-            The new files, in order.
+    def commit(self, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:
+        """Commit that some files are no longer part of the table and others are, all or nothing.
 
         Raises:
             Conflict: The table has moved on; nothing was changed.
             OSError: The disk refuses; nothing was changed.
         """
-        old = list(old)
-        next_commit = self._commit_file(self.version + 1)
-        files: list[DataFile] = []
-        written: list[Path] = []
-        vectors: list[dict[str, Any]] = []
-        try:
-            for table in new:
-                path = self.path / new_name()
-                written.append(path)
-                write(path, table)
-                size = path.stat().st_size
-                files.append(DataFile(path.name, size, len(table), statistics=statistics(table)))
-            masked: list[DataFile] = []
-            if hidden:
-                path, vectors = write_vectors(self.path, [rows for _, rows in hidden])
-                written.append(path)
-                masked = [
-                    replace(file, deleted=rows, vector=vector)
-                    for (file, rows), vector in zip(hidden, vectors, strict=True)
-                ]
-            hit("delta.before_commit")
-            self._commit([*old, *(file for file, _ in hidden)], [*files, *masked])
-        except BaseException:
-            # A commit may fail in what comes after it, e.g. a checkpoint: then the files are the table's.
-            names = [file.path for file in files] + [vector["pathOrInlineDv"] for vector in vectors]
-            if not _mentions(next_commit, names):
-                for path in written:
-                    path.unlink(missing_ok=True)
-            raise
-        hit("delta.after_commit")
-        for file, table in zip(files, new, strict=True):
-            # Another writer's VACUUM without a retention takes files that no commit names yet.
-            if not (self.path / file.path).exists():
-                write(self.path / file.path, table)
-        for file in old:
-            del self.files[file.path]
-        self.files |= {file.path: file for file in (*files, *masked)}
-        return files
-
-    def _commit(self, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:
         if any(file.vector for file in removes) or any(file.vector for file in adds):
             append(self._log, self.version + 1, removes, adds)
             self.delta.update_incremental()
@@ -227,13 +175,17 @@ class LakeTable:
                 self.delta.cleanup_metadata()
         else:
             self._commit_by_library(removes, adds)
+            self.delta.update_incremental()
+        for file in removes:
+            self.files.pop(file.path, None)
+        self.files |= {file.path: file for file in adds}
         self._unsynced.append(self._commit_file(self.version))
         self._mark = self._marked()
 
     def _commit_by_library(self, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {}, now, data_change=True, stats=file.statistics or "{}")
+            AddAction(file.path, file.size, {}, now, data_change=True, stats=file.log_statistics)
             for file in adds
         ]
         actions += [
@@ -260,11 +212,3 @@ class LakeTable:
                 sync(self._unsynced[-1])
             self._unsynced.pop()
         sync(self._log)
-
-
-def _mentions(commit: Path, names: Sequence[str]) -> bool:
-    try:
-        text = commit.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
-    return any(name in text for name in names)

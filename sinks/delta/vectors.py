@@ -62,8 +62,8 @@ def _vector(rows: np.ndarray) -> bytes:
     return struct.pack("<iqI", _MAGIC, 1, 0) + _bitmap(rows)
 
 
-def write_vectors(directory: Path, deleted: list[np.ndarray]) -> tuple[Path, list[dict[str, Any]]]:
-    """Write the vectors of several data files as one new file; return it and their descriptors for the log.
+def write_vectors(directory: Path, deleted: list[np.ndarray]) -> list[dict[str, Any]]:
+    """Write the vectors of several data files as one new file; return their descriptors for the log.
 
     Args:
         directory: The table's.
@@ -94,4 +94,4 @@ def write_vectors(directory: Path, deleted: list[np.ndarray]) -> tuple[Path, lis
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return path, descriptors
+    return descriptors

@@ -21,8 +21,9 @@ from deltalake.exceptions import DeltaError
 from headrace.model.change import Change
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import Outcome
+from sinks.delta.draft import Draft
 from sinks.delta.encode import encode
-from sinks.delta.files import DataFile, conform, live_parts, parts, pieces, small, within
+from sinks.delta.files import DataFile, conform, live_parts, parts, within
 from sinks.delta.index import Found, KeyIndex
 from sinks.delta.judge import judge, numbers
 from sinks.delta.log import Conflict
@@ -39,15 +40,6 @@ _Result = TypeVar("_Result")
 _TRIES = 4
 _MANY_SMALL = 8
 _MOST_HIDDEN = 0.25
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Remainder:
-    """What becomes of a file some of whose rows go: new contents, or the same file with more rows hidden."""
-
-    file: DataFile
-    stays: Sequence[pa.Table] = ()
-    hidden: np.ndarray | None = None
 
 
 @dataclass(slots=True)
@@ -160,61 +152,49 @@ class TableWriter:
 
         touched = [place.only(verdict.remove[place.sought]) for place in found]
         touched = [place for place in touched if len(place.rows)]
-        if len(fresh) or touched:
-            kept = Kept({written[n]: n for n, change in enumerate(upserts) if change.partial})
-            rest = [self._remainder(place, kept) for place in touched]
+        kept = Kept({written[n]: n for n, change in enumerate(upserts) if change.partial})
+        with Draft(self.table, self.index) as draft:
+            for place in touched:
+                self._take_out(place, draft, kept)
             if kept.partial:
                 fresh = fill(fresh, shape, upserts, kept)
-            self._commit(rest, conform(fresh, self.table.schema))
+            self._finish(draft, conform(fresh, self.table.schema), touched)
         return verdict.outcomes
 
-    def _remainder(self, place: Found, kept: Kept) -> Remainder:
-        """Decide what becomes of a touched file; note in ``kept`` the rows that partial changes build on."""
+    def _take_out(self, place: Found, draft: Draft, kept: Kept) -> None:
+        """Take the rows found in a file out of the table; note those that partial changes build on."""
         file = place.file
         gone = place.rows if file.deleted is None else np.union1d(file.deleted, place.rows)
         hide = self.vectors and not file.small and len(gone) <= file.rows * _MOST_HIDDEN
+        if hide:
+            draft.hide(file, gone)
+        else:
+            draft.remove([file])
         if hide and not kept.partial:
-            return Remainder(file, hidden=gone)
-        stays: list[pa.Table] = []
+            return
         for start, part in parts(self.table.path, file, self.table.schema):
             here = (place.rows >= start) & (place.rows < start + len(part))
             kept.note(part, place.rows[here] - start, place.sought[here])
-            if not hide and len(dead := within(gone, start, len(part))) < len(part):
+            if not hide:
                 mask: np.ndarray = np.ones(len(part), np.bool_)
-                mask[dead] = False
-                stays.append(part.filter(pa.array(mask)))
-        return Remainder(file, hidden=gone) if hide else Remainder(file, stays)
+                mask[within(gone, start, len(part))] = False
+                draft.add(part.filter(pa.array(mask)))
 
-    def _commit(self, touched: Sequence[Remainder], fresh: pa.Table) -> None:
-        """Commit what stays of touched files, and fresh rows; when there are many small files, join them."""
-        hidden = [(rest.file, rest.hidden) for rest in touched if rest.hidden is not None]
-        old = [rest.file for rest in touched if rest.hidden is None]
-        stays = [table for rest in touched for table in rest.stays]
-        large = [table for table in stays if not small(table)]
-        pool = [table for table in stays if small(table)] + [fresh]
-        known = {rest.file.path for rest in touched}
+    def _finish(self, draft: Draft, fresh: pa.Table, touched: Sequence[Found]) -> None:
+        """Commit, with fresh rows; where small files have become many, they become one."""
+        known = {place.file.path for place in touched}
         others = [file for file in self.table.files.values() if file.small and file.path not in known]
-        if len(others) >= _MANY_SMALL:
-            pool += self._read(others)
-            old += others
-        self._replace(old, large + pieces(pa.concat_tables(pool)), hidden)
-
-    def _read(self, files: Sequence[DataFile]) -> list[pa.Table]:
-        return [part for file in files for part in live_parts(self.table.path, file, self.table.schema)]
-
-    def _replace(
-        self,
-        old: Sequence[DataFile],
-        new: Sequence[pa.Table],
-        hidden: Sequence[tuple[DataFile, np.ndarray]] = (),
-    ) -> None:
-        files = self.table.replace(old, new, hidden)
-        for file, table in zip(files, new, strict=True):
-            self.index.add(self.table.path / file.path, table)
-        for file in old:
-            self.index.forget(self.table.path / file.path)
-        self.replaced.add(old)
+        if len(others) >= _MANY_SMALL and (len(fresh) or touched):
+            self._join(draft, others)
+        draft.add(fresh)
+        self.replaced.add(draft.commit())
         self.replaced.remove_due()
+
+    def _join(self, draft: Draft, files: Sequence[DataFile]) -> None:
+        for file in files:
+            for part in live_parts(self.table.path, file, self.table.schema):
+                draft.add(part)
+        draft.remove(files)
 
     def _find(self, keys: Sequence[str]) -> list[Found]:
         return self.index.locate(self.table.path, self.table.files.values(), pa.array(keys, pa.string()))
@@ -235,11 +215,15 @@ class TableWriter:
                 keys += names.to_pylist()
         if touched:
             self.tombstones.bury(keys, [version] * len(keys))
-            rest = [self._remainder(place, Kept({})) for place in touched]
-            self._commit(rest, self.table.schema.empty_table())
+            with Draft(self.table, self.index) as draft:
+                for place in touched:
+                    self._take_out(place, draft, Kept({}))
+                self._finish(draft, self.table.schema.empty_table(), touched)
         return len(keys)
 
     def _compact(self) -> None:
         files = [file for file in self.table.files.values() if file.small or file.vector is not None]
         if len(files) > 1 or any(file.vector for file in files):
-            self._replace(files, pieces(pa.concat_tables(self._read(files))))
+            with Draft(self.table, self.index) as draft:
+                self._join(draft, files)
+                self.replaced.add(draft.commit())

@@ -1,0 +1,113 @@
+"""A change of a table in the making: files are written at once, then named by one commit or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.observe.failpoints import hit
+from sinks.delta.files import DataFile, new_name, pieces, small, statistics, write
+from sinks.delta.index import KeyIndex
+from sinks.delta.log import Conflict
+from sinks.delta.table import LakeTable
+from sinks.delta.vectors import write_vectors
+
+__all__ = ["Draft"]
+
+
+@dataclass(slots=True)
+class Draft:
+    """What one commit will do; leaving the ``with`` block without a commit leaves nothing behind.
+
+    Only the rows of one file are in memory at a time, however many files the change touches.
+
+    Args:
+        table: The table to change.
+        index: Told the keys of each new file.
+    """
+
+    table: LakeTable
+    index: KeyIndex
+    _old: list[DataFile] = field(default_factory=list)
+    _hidden: list[tuple[DataFile, np.ndarray]] = field(default_factory=list)
+    _new: list[DataFile] = field(default_factory=list)
+    _vectors: list[dict[str, Any]] = field(default_factory=list)
+    _pool: list[pa.Table] = field(default_factory=list)
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        # A commit may fail in what comes after it, e.g. a checkpoint: then the files are the table's.
+        named = [file.path for file in self._new] + [vector["pathOrInlineDv"] for vector in self._vectors]
+        if not self.table.was_committed(named):
+            for file in self._new:
+                (self.table.path / file.path).unlink(missing_ok=True)
+                self.index.forget(self.table.path / file.path)
+
+    def remove(self, files: Iterable[DataFile]) -> None:
+        """Let files be no longer part of the table."""
+        self._old.extend(files)
+
+    def hide(self, file: DataFile, rows: np.ndarray) -> None:
+        """Let a file's deletion vector hide exactly these rows."""
+        self._hidden.append((file, rows))
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows: as a file when they are many, else together with others."""
+        if not small(rows):
+            self._write(rows)
+            return
+        self._pool.append(rows)
+        pooled = pa.concat_tables(self._pool)
+        if not small(pooled):
+            self._pool = []
+            self._write(pooled)
+
+    def _write(self, rows: pa.Table) -> None:
+        for piece in pieces(rows):
+            name = new_name()
+            path = self.table.path / name
+            write(path, piece)
+            self._new.append(DataFile(name, path.stat().st_size, len(piece), statistics=statistics(piece)))
+            self.index.add(path, piece)
+
+    def commit(self) -> list[DataFile]:
+        """Commit; return the files that are no longer part of the table.
+
+        Raises:
+            Conflict: The table has moved on; nothing was changed.
+            OSError: The disk refuses; nothing was changed.
+        """
+        if self._pool:
+            self._write(pa.concat_tables(self._pool))
+        before = [*self._old, *(file for file, _ in self._hidden)]
+        masked: list[DataFile] = []
+        if self._hidden:
+            self._vectors = write_vectors(self.table.path, [rows for _, rows in self._hidden])
+            masked = [
+                replace(file, deleted=rows, vector=vector)
+                for (file, rows), vector in zip(self._hidden, self._vectors, strict=True)
+            ]
+        after = [*self._new, *masked]
+        if not before and not after:
+            return []
+        hit("delta.before_commit")
+        self.table.commit(before, after)
+        hit("delta.after_commit")
+        if not all((self.table.path / file.path).exists() for file in self._new):
+            # Another writer's VACUUM without a retention takes files that no commit names yet.
+            self.table.commit(after, before)
+            raise Conflict("new files were vacuumed before they were committed")
+        for file in self._old:
+            self.index.forget(self.table.path / file.path)
+        return self._old
