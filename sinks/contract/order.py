@@ -146,6 +146,12 @@ class OrderContract(Suite):
         ]
         assert state(sink, ORDERS) == expected(ORDERS, [*newer, order(3, at(101))])
 
+    def test_truncate_keeps_a_row_stored_at_its_very_position(self, sink: Sink) -> None:
+        sink.prepare(ORDERS)
+        sink.apply(ORDERS, [order(1, at(99)), order(2, at(100)), order(3, at(101))])
+        assert sink.truncate(ORDERS, at(100)) == 1
+        assert state(sink, ORDERS) == expected(ORDERS, [order(2, at(100)), order(3, at(101))])
+
     # ------------------------------------------------------------ partial images
 
     def test_an_absent_column_keeps_its_value(self, sink: Sink) -> None:

@@ -29,6 +29,7 @@ _MAX_LINE_BYTES = 95_000_000
 
 _INDEX = b'{"index":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n%b\n'
 _DELETE = b'{"delete":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n'
+_DELETE_OLDER = b'{"delete":{"_id":%b,"version":%d,"version_type":"external"}}\n'
 _TOMBSTONE = (
     b'{"index":{"_index":%b,"_id":%b,"version":%d,"version_type":"external_gte"}}\n'
     b'{"version":%d,"partition":%d,"at":%d}\n'
@@ -76,9 +77,12 @@ def upsert_line(document: Document, change: Change, row: Mapping[str, Any], key_
     return line
 
 
-def delete_line(version: int, key_id: str) -> bytes:
-    """Return the operation that removes a row unless something newer is there."""
-    return _DELETE % (orjson.dumps(key_id), version)
+def delete_line(version: int, key_id: str, *, older_only: bool = False) -> bytes:
+    """Return the operation that removes a row unless something newer is there.
+
+    With ``older_only`` a row of that very version stays too.
+    """
+    return (_DELETE_OLDER if older_only else _DELETE) % (orjson.dumps(key_id), version)
 
 
 def tombstone_line(index: str, version: int, partition: int, now_ms: int, key_id: str) -> bytes:

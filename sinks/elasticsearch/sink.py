@@ -240,7 +240,9 @@ class ElasticsearchSink:
             self._bulk.send(
                 table.alias, [tombstone_line(stones, version, ANY_PARTITION, now_ms, key) for key in page]
             )
-            outcomes = self._bulk.send(table.alias, [delete_line(version, key) for key in page])
+            outcomes = self._bulk.send(
+                table.alias, [delete_line(version, key, older_only=True) for key in page]
+            )
             removed += sum(outcome is APPLIED for outcome in outcomes)
         return removed
 

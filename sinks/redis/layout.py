@@ -36,8 +36,8 @@ class Layout(Protocol):
         """
         ...
 
-    def removal(self, version: str) -> Sequence[Any]:
-        """Return the script's arguments for one delete."""
+    def removal(self, version: str, *, older_only: bool = False) -> Sequence[Any]:
+        """Return the script's arguments for one delete; ``older_only`` spares a row of that very version."""
         ...
 
     def fetch(self, redis: Any, keys: Sequence[bytes]) -> list[tuple[int, dict[str, Any]] | None]:
@@ -75,8 +75,8 @@ class JsonLayout:
         except TypeError as error:
             raise BadValue(f"The row is no JSON: {error}") from error
 
-    def removal(self, version: str) -> Sequence[Any]:
-        return (version,)
+    def removal(self, version: str, *, older_only: bool = False) -> Sequence[Any]:
+        return (version + "<" if older_only else version,)
 
     def fetch(self, redis: Any, keys: Sequence[bytes]) -> list[tuple[int, dict[str, Any]] | None]:
         return [self._row(value) for value in redis.mget(keys)] if keys else []
@@ -119,8 +119,8 @@ class HashLayout:
             return (version, "p", str(len(fields)), str(len(unset)), *fields, *unset)
         return (version, "f", str(len(fields)), "0", *fields)
 
-    def removal(self, version: str) -> Sequence[Any]:
-        return (version, "d", "0", "0")
+    def removal(self, version: str, *, older_only: bool = False) -> Sequence[Any]:
+        return (version, "t" if older_only else "d", "0", "0")
 
     def fetch(self, redis: Any, keys: Sequence[bytes]) -> list[tuple[int, dict[str, Any]] | None]:
         pipeline = redis.pipeline(transaction=False)

@@ -16,14 +16,15 @@ from __future__ import annotations
 __all__ = ["HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
 # ARGV: length of the keys' common head, head of the tombstones, their life in ms, then one value per
-# key: the document, which begins with its version, or the bare version of a delete.
+# key: the document, which begins with its version; the bare version of a delete; or that version
+# and a "<", which removes only what is older, as a truncate does.
 JSON_APPLY = """
 local cut, stones, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3]
 local letters, notes = {}, {}
 for i = 1, #KEYS do
   local key, value = KEYS[i], ARGV[i + 3]
-  local version = value
-  if #value ~= 19 then version = string.sub(value, 15, 33) end
+  local gone, version = #value <= 20, string.sub(value, 1, 19)
+  if not gone then version = string.sub(value, 15, 33) end
   local found = redis.pcall('GETRANGE', key, 0, 32)
   local letter, stone, old, failure = 'A', false, false, false
   if type(found) == 'table' then letter = 'T'
@@ -33,8 +34,8 @@ for i = 1, #KEYS do
   elseif string.sub(found, 1, 14) ~= '{"_headrace":"' then letter = 'T'
   else old = string.sub(found, 15, 33) end
   if letter == 'A' then
-    if old and old > version then letter = 'S'
-    elseif #value == 19 then
+    if old and (old > version or (#value == 20 and old == version)) then letter = 'S'
+    elseif gone then
       failure = redis.pcall('SET', stone or (stones .. string.sub(key, cut)), version, 'PX', life)
       if not failure.err and not stone then redis.call('DEL', key) end
     else
@@ -66,8 +67,8 @@ return {table.concat(letters), unpack(notes)}
 """
 
 # ARGV: length of the keys' common head, head of the tombstones, their life in ms, then per key: the
-# version, d(elete), f(ull row) or p(art of a row), how many arguments to set, how many fields to
-# remove, and those. The version's own field is the first to be set.
+# version, d(elete), t(runcate: remove only what is older), f(ull row) or p(art of a row), how many
+# arguments to set, how many fields to remove, and those. The version's own field is the first to be set.
 HASH_APPLY = """
 local cut, stones, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3]
 local letters, notes, at = {}, {}, 4
@@ -87,8 +88,8 @@ for i = 1, #KEYS do
     end
   end
   if letter == 'A' then
-    if old and old > version then letter = 'S'
-    elseif mode == 'd' then
+    if old and (old > version or (mode == 't' and old == version)) then letter = 'S'
+    elseif mode == 'd' or mode == 't' then
       failure = redis.pcall('SET', stone or (stones .. string.sub(key, cut)), version, 'PX', life)
       if not failure.err and not stone then redis.call('DEL', key) end
     elseif mode == 'p' and stone then letter = 'M'

@@ -184,7 +184,7 @@ class RedisSink:
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         table = self._table(schema)
-        removal = [*table.layout.removal(position.text)]
+        removal = [*table.layout.removal(position.text, older_only=True)]
         removed = 0
         with store_errors():
             for page in self._pages(table.head):
