@@ -75,6 +75,12 @@ def add(
     wait: Annotated[bool, typer.Option(help="Return only when it streams.")] = True,
     heartbeat_ms: Annotated[int, typer.Option(min=100, help="Grain of freshness, milliseconds.")] = 1000,
     snapshot_threads: Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")] = 1,
+    retention_ms: Annotated[
+        int,
+        typer.Option(
+            min=-1, help="How long topics keep changes; -1: for ever, so that later sinks can load."
+        ),
+    ] = -1,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -89,7 +95,9 @@ def add(
         _url(url, home),
         tables=[table_id(text) for text in table or ()],
         schemas=schema or ["public"],
-        settings=SourceSettings(heartbeat_ms=heartbeat_ms, snapshot_threads=snapshot_threads),
+        settings=SourceSettings(
+            heartbeat_ms=heartbeat_ms, snapshot_threads=snapshot_threads, retention_ms=retention_ms
+        ),
         wait=wait,
         say=say_to(as_json=as_json),
     )

@@ -285,6 +285,11 @@ def _gap(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict
     if source.topic_ids is not None and source.topic_ids.get(table.topic) != table.topic_id:
         what = "was made anew" if table.topic in source.topic_ids else "is gone"
         return Verdict(State.RESYNC_REQUIRED, f"the topic {table.topic} {what}", remedy)
+    again = f"headrace resnapshot {source.entry.name} {table.schema.table}"
+    if table.topic in sink.entry.incomplete:
+        lost = sink.entry.incomplete[table.topic]
+        said = f"when the sink was added, {table.topic} no longer held its first {lost} offsets"
+        return Verdict(State.RESYNC_REQUIRED, said, again)
     if source.ends is None or sink.progress is None:
         return None
     for (topic, partition), (first, _) in source.ends.items():
@@ -293,7 +298,7 @@ def _gap(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict
             return Verdict(
                 State.RESYNC_REQUIRED,
                 f"Kafka no longer holds offsets {settled} to {first - 1} of {topic}",
-                f"headrace resnapshot {source.entry.name} {table.schema.table}",
+                remedy,
             )
     return None
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SinkProgress", "TableProgress", "read_progress"]
+from headrace.model.errors import SinkError
+
+__all__ = ["SinkProgress", "TableProgress", "read_progress", "wait_settled"]
+
+_AT_REST = ("failed", "paused", "removed", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +81,28 @@ def read_progress(directory: Path, sink: str) -> SinkProgress | None:
         },
         latency_ms=value.get("latency_ms", {}),
     )
+
+
+def wait_settled(directory: Path, sink: str, ends: Mapping[str, int], *, say: Callable[[str], None]) -> None:
+    """Return when the sink has settled topics up to ``ends``; patient with a slow sink, not with one at rest.
+
+    Raises:
+        SinkError: When the sink's query does not run (``SINK_AT_REST``).
+    """
+    told = -1
+    while True:
+        progress = read_progress(directory, sink)
+        if progress is not None and progress.state in _AT_REST:
+            raise SinkError(
+                f"Sink {sink} is {progress.state}, so what it holds cannot be swept yet.",
+                code="SINK_AT_REST",
+                hint=f"headrace sink resume {sink}; then run the same command again.",
+            )
+        settled = progress.next_offsets if progress else {}
+        behind = sum(max(0, end - settled.get((topic, 0), 0)) for topic, end in ends.items())
+        if behind == 0:
+            return
+        if behind != told:
+            say(f"{sink}: {behind:,} records to apply before the sweep")
+            told = behind
+        time.sleep(0.3)

@@ -89,6 +89,8 @@ class SinkEntry(_Base):
     settings: Mapped[dict[str, Any]]
     tables: Mapped[dict[str, Any]]
     """Topic → the target's facts."""
+    incomplete: Mapped[dict[str, Any]]
+    """Topic → its first kept offset, for topics that had lost their beginning when the sink was added."""
     created_ms: Mapped[int]
 
 
@@ -229,6 +231,29 @@ class Registry:
         query = select(SinkEntry).order_by(SinkEntry.name)
         with self.begin() as session:
             return list(session.scalars(query if source is None else query.where(SinkEntry.source == source)))
+
+    def completed(self, sink: str, topic: str) -> None:
+        """Remember that the sink has every row of the topic's table, whatever the topic has lost."""
+        with self.begin() as session:
+            found = session.get_one(SinkEntry, sink)
+            found.incomplete = {name: first for name, first in found.incomplete.items() if name != topic}
+
+    def reread(self, source: str) -> dict[str, tuple[int, int]]:
+        """Return topic → mark and end of its last resnapshot that was read whole.
+
+        From the mark on the topic tells of every live row; before it, also of rows that are gone
+        without a record of their end.
+        """
+        query = select(ResnapshotEntry).where(
+            ResnapshotEntry.source == source, ResnapshotEntry.phase.in_(("sweeping", "completed"))
+        )
+        with self.begin() as session:
+            runs = session.scalars(query.order_by(ResnapshotEntry.begun_ms)).all()
+        return {
+            topic: (mark, run.plan["ends"][topic])
+            for run in runs
+            for topic, mark in run.plan["marks"].items()
+        }
 
     def next_epoch(self, topic: str) -> int:
         """Return an epoch above every earlier one of the topic, and remember it.

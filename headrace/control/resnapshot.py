@@ -20,7 +20,7 @@ from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.progress import read_progress
+from headrace.control.progress import wait_settled
 from headrace.control.registry import (
     Registry,
     ResnapshotEntry,
@@ -31,7 +31,7 @@ from headrace.control.registry import (
 )
 from headrace.control.sink import open_sink
 from headrace.control.snapshot import SnapshotState, incremental
-from headrace.model.errors import SinkError, SourceError, UsageError
+from headrace.model.errors import SourceError, UsageError
 from headrace.model.position import Position
 from headrace.model.schema import TableId
 
@@ -41,7 +41,6 @@ Say = Callable[[str], None]
 _PICKED_UP_S = 60.0
 _LARGE_SHARE = 0.2
 _LARGE_ROWS = 1_000
-_AT_REST = ("failed", "paused", "removed", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +267,8 @@ def _sweep(
     say: Say,
 ) -> list[Swept]:
     mine = [table for table in chosen if table.topic in entry.tables]
-    _wait_settled(context, entry, {table.topic: asked["ends"][table.topic] for table in mine}, say)
+    ends = {table.topic: asked["ends"][table.topic] for table in mine}
+    wait_settled(context.progress, entry.name, ends, say=say)
     swept: list[Swept] = []
     with closing(open_sink(entry)) as sink:
         for table in mine:
@@ -284,26 +284,6 @@ def _sweep(
                 )
             removed = sink.truncate(table.schema, mark) if older else 0
             say(f"{entry.name}: removed {removed:,} rows of {name} that the source no longer has")
+            Registry(context.registry).completed(entry.name, table.topic)
             swept.append(Swept(entry.name, str(name), removed))
     return swept
-
-
-def _wait_settled(context: Context, entry: SinkEntry, ends: dict[str, int], say: Say) -> None:
-    """Return when the sink has settled up to ``ends``; patient with a slow sink, not with one at rest."""
-    told = -1
-    while True:
-        progress = read_progress(context.progress, entry.name)
-        if progress is not None and progress.state in _AT_REST:
-            raise SinkError(
-                f"Sink {entry.name} is {progress.state}, so it cannot be swept yet.",
-                code="RESNAPSHOT_SINK_AT_REST",
-                hint=f"headrace sink resume {entry.name}; then run the resnapshot again: it goes on here.",
-            )
-        settled = progress.next_offsets if progress else {}
-        behind = sum(max(0, end - settled.get((topic, 0), 0)) for topic, end in ends.items())
-        if behind == 0:
-            return
-        if behind != told:
-            say(f"{entry.name}: {behind:,} records to apply before the sweep")
-            told = behind
-        time.sleep(0.3)

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
 from headrace.config.source import valid_name
 from headrace.control.context import Context
-from headrace.control.progress import read_progress
+from headrace.control.kafka import Kafka
+from headrace.control.progress import read_progress, wait_settled
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.runner import engine_state, ensure_engine
 from headrace.model.errors import SinkError, UsageError
@@ -76,7 +77,8 @@ def add(
 ) -> tuple[SinkEntry, list[Finding]]:
     """Register a sink, create its targets and start applying; return it and what the check said.
 
-    Without ``wait`` it returns when the engine was told; with it, when the sink's query runs.
+    Without ``wait`` it returns when the engine was told; with it, when the sink's query runs. After
+    a resnapshot of the source it always waits until the sink has passed that, to sweep it.
 
     Raises:
         UsageError: When the name, the settings or the target are taken or invalid.
@@ -96,6 +98,7 @@ def add(
         source=origin.name,
         settings=checked_settings(kind, origin.name, settings),
         tables={},
+        incomplete=_trimmed(Kafka(context.kafka_bootstrap), captured, registry.reread(origin.name)),
         created_ms=now_ms(),
     )
     with ExitStack() as undo:
@@ -119,6 +122,7 @@ def add(
         ensure_engine(context.engine())
         if wait:
             wait_running(context, name)
+        _sweep_gone(context, registry, entry, captured, say)
         undo.pop_all()
     registry.note(f"sink {name}", "added", kind=kind, source=origin.name)
     return entry, findings
@@ -199,6 +203,29 @@ def _captured(origin: SourceEntry, wanted: Sequence[TableId]) -> list[SourceTabl
             hint=f"Captured: {', '.join(map(str, known))}.",
         )
     return [known[table] for table in wanted] if wanted else list(known.values())
+
+
+def _trimmed(
+    kafka: Kafka, captured: Sequence[SourceTableEntry], reread: Mapping[str, tuple[int, int]]
+) -> dict[str, Any]:
+    """Return the topics from which a new sink can no longer load every row."""
+    ends = kafka.ends([table.topic for table in captured])
+    return {topic: first for (topic, _), (first, _) in ends.items() if first > reread.get(topic, (0, 0))[0]}
+
+
+def _sweep_gone(
+    context: Context, registry: Registry, entry: SinkEntry, captured: Sequence[SourceTableEntry], say: Say
+) -> None:
+    """Remove rows that the topics still tell of, though a resnapshot has shown that they are gone."""
+    reread = registry.reread(entry.source)
+    chosen = [table for table in captured if table.topic in reread]
+    if not chosen:
+        return
+    ends = {table.topic: reread[table.topic][1] for table in chosen}
+    wait_settled(context.progress, entry.name, ends, say=say)
+    with closing(open_sink(entry)) as sink:
+        for table in chosen:
+            sink.truncate(table.schema, Position(table.epoch, reread[table.topic][0]))
 
 
 def _refuse_unfit(findings: Sequence[Finding]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import redis
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from headrace.cli.context import open_context
@@ -16,6 +18,7 @@ from headrace.cli.main import app
 from headrace.config.source import SourceSettings
 from headrace.control import lag, resnapshot, sink, source
 from headrace.control.context import Context
+from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.control.runner import stop_engine
 from headrace.model.errors import SourceError, UsageError
@@ -224,6 +227,32 @@ def test_the_command_line_shows_where_rows_are_and_hides_the_password(
     listed = CliRunner().invoke(app, ["lag", "--json", *home])
     assert {table["sink"] for table in json.loads(listed.stdout)["tables"]} == {"yardcache"}
     assert CliRunner().invoke(app, ["lag", *home]).exit_code == 0
+
+
+def test_a_sink_that_cannot_load_from_the_beginning_says_so_until_a_resnapshot(
+    context: Context, database: Database, cache: redis.Redis, stack: RunningStack
+) -> None:
+    until(lambda: in_sync(context))
+    admin = AdminClient({"bootstrap.servers": context.kafka_bootstrap})
+    (_, end), *_ = Kafka(context.kafka_bootstrap).ends(["yard.public.items"]).values()
+    for future in admin.delete_records([TopicPartition("yard.public.items", 0, end - 1)]).values():
+        future.result(30)
+    settings = {"url": stack.endpoints.redis_url, "format": "hash", "key_prefix": "late:"}
+    sink.add(context, "latecomer", "redis", settings=settings, source="yard", tables=[ITEMS])
+    try:
+
+        def state() -> lag.State:
+            return next(found.state for found in lag.measure(context).sinks if found.sink == "latecomer")
+
+        for _ in range(10):
+            assert state() is lag.State.RESYNC_REQUIRED
+            time.sleep(0.3)
+        resnapshot.resnapshot(context, "yard", tables=[ITEMS], sink="latecomer")
+        until(lambda: in_sync(context))
+        found = {int(key.rpartition(":")[2]) for key in cache.scan_iter("late:items:*", count=1000)}
+        assert found == rows(database)
+    finally:
+        sink.remove(context, "latecomer", purge=True)
 
 
 def test_removed_with_purge_nothing_is_left_and_added_again_it_loads_everything(

@@ -87,6 +87,7 @@ SINK = SinkSeen(
         source="shop",
         settings={},
         tables={TOPIC: {"alias": "shop-public-orders"}},
+        incomplete={},
         created_ms=NOW - 70_000,
     ),
     paused=False,
@@ -200,6 +201,21 @@ def test_trouble_of_the_sink_is_never_green(sink: SinkSeen, state: State, said: 
     report = _report(sink=sink)
     assert report.sinks[0].state is state
     assert not report.in_sync
+
+
+def test_a_sink_that_could_not_load_from_the_beginning_is_not_green() -> None:
+    entry = SinkEntry(
+        name="search",
+        kind="elasticsearch",
+        source="shop",
+        settings={},
+        tables={TOPIC: {}},
+        incomplete={TOPIC: 40},
+        created_ms=NOW,
+    )
+    table = _one(sink=replace(SINK, entry=entry))
+    assert table.state is State.RESYNC_REQUIRED
+    assert table.remedy == "headrace resnapshot shop public.orders"
 
 
 def test_before_the_first_snapshot_a_missing_slot_is_no_loss() -> None:
