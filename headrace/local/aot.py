@@ -21,6 +21,9 @@ __all__ = ["MINIMUM_JAVA", "AotCache"]
 MINIMUM_JAVA = 25
 """The first Java that writes such a cache in one step."""
 
+_KEPT = 2
+"""Caches of one server that stay: two clones of a user, each with its own Java, do not undo each other's."""
+
 
 @dataclass(frozen=True, slots=True)
 class AotCache:
@@ -72,12 +75,13 @@ class AotCache:
         """Take what a training run wrote into use; say whether there was anything."""
         if not self.draft.is_file():
             return False
-        server = self.path.name.rpartition("-")[0]
-        for old in self.path.parent.glob(f"{server}-*"):
-            if old != self.draft:
-                old.unlink(missing_ok=True)
         self.draft.replace(self.path)
         write_atomically(self._stamp, _facts(self.path).encode("ascii"))
+        server = self.path.name.rpartition("-")[0]
+        every = [AotCache(path) for path in self.path.parent.glob(f"{server}-*.aot")]
+        every.sort(key=lambda cache: cache.path.stat().st_mtime_ns, reverse=True)
+        for old in every[_KEPT:]:
+            old.forget()
         return True
 
     def forget(self) -> None:

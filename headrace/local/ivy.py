@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
+
+import httpx
 
 from headrace.local.java import java_home
 from headrace.local.lockfile import Coordinate
@@ -63,6 +66,19 @@ def _ivy_xml(coordinates: Iterable[Coordinate], *, transitive: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _realm(mirror: Mirror | None) -> str:
+    """Ask a repository with a password for the realm of it; empty if it does not say."""
+    if mirror is None or not mirror.username:
+        return ""
+    try:
+        answer = httpx.get(mirror.url, timeout=30.0, follow_redirects=True)
+    except httpx.HTTPError:
+        # Ivy will meet the same trouble, and its words are the ones that are told.
+        return ""
+    found = re.search(r'realm="([^"]*)"', answer.headers.get("www-authenticate", ""), re.IGNORECASE)
+    return found.group(1) if found else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Ivy:
     """One configured Ivy; ``work`` holds its settings, cache and results and may be deleted afterwards."""
@@ -90,7 +106,9 @@ class Ivy:
         if settings is None:
             settings = self.work / "ivysettings.xml"
             settings.touch(mode=0o600)
-            settings.write_text(settings_xml(self.mirror, poms=self.poms), encoding="utf-8")
+            settings.write_text(
+                settings_xml(self.mirror, poms=self.poms, realm=_realm(self.mirror)), encoding="utf-8"
+            )
         truststore = java_truststore()
         command = [str(java_home() / "bin" / "java")]
         command += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m"]

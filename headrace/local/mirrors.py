@@ -129,11 +129,12 @@ def _with_userinfo(mirror: Mirror) -> Mirror:
     )
 
 
-def settings_xml(mirror: Mirror | None, *, poms: bool) -> str:
+def settings_xml(mirror: Mirror | None, *, poms: bool, realm: str = "") -> str:
     """Return Ivy settings for a mirror, or for Ivy's default repository.
 
     Args:
         mirror: What :func:`find_mirror` returned, without a settings file of its own.
+        realm: What the repository calls the part that asks for the mirror's password; Ivy wants it named.
         poms: Whether to read POMs; a locked download needs none, and asks half as many questions.
     """
     root = f" root={quoteattr(mirror.url.rstrip('/') + '/')}" if mirror else ""
@@ -141,7 +142,7 @@ def settings_xml(mirror: Mirror | None, *, poms: bool) -> str:
     if mirror and mirror.username:
         host = urllib.parse.urlsplit(mirror.url).hostname or ""
         credentials = (
-            f"  <credentials host={quoteattr(host)}"
+            f"  <credentials host={quoteattr(host)} realm={quoteattr(realm)}"
             f" username={quoteattr(mirror.username)} passwd={quoteattr(mirror.password)}/>\n"
         )
     use_poms = str(poms).lower()
