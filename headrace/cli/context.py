@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.cli.stack import HomeOption, home_of
+from headrace.cli.home import HomeOption, home_of
 from headrace.config.pipeline import EngineSpec
 from headrace.config.server import ServerSettings
 from headrace.control.context import Context

@@ -11,18 +11,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.context import open_context
+from headrace.cli.home import HomeOption, home_of
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.control.runner import ensure_engine
 from headrace.local.events import ServerStatus, StackEvent
-from headrace.local.home import Home
 from headrace.local.stack import Stack
 from headrace.model.errors import StackError
 
-__all__ = ["HomeOption", "Progress", "home_of", "register"]
-
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Directory of the stack.", envvar="HEADRACE_HOME", show_default=False),
-]
+__all__ = ["Progress", "register"]
 
 _STYLES = {
     "resolving": "cyan",
@@ -34,11 +31,6 @@ _STYLES = {
     "failed": "bold red",
     "died": "bold red",
 }
-
-
-def home_of(option: Path | None) -> Home:
-    """Return the home of ``--home``, else the default one."""
-    return Home(option.expanduser().absolute()) if option else Home.default()
 
 
 class Progress:
@@ -109,6 +101,8 @@ def up(
 
         names = {name for item in only for name in item.split(",")} if only else None
         endpoints = stack.up(on_event, names, verify=verify)
+        if names is None and any(stack.home.pipelines.glob("*.json")) and _start_engine(home):
+            seconds["engine"] = {"state": "started", "seconds": 0.0}
     took = round(time.monotonic() - began, 2)
     if as_json:
         servers = seconds
@@ -117,6 +111,11 @@ def up(
     out.print(f"[green]up[/] in {took:.1f} s, home {stack.home.root}", highlight=False)
     for name, value in endpoints.as_dict().items():
         out.print(f"  {name:<18} {value}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _start_engine(home: Path | None) -> bool:
+    """Start the engine that the registered sinks need, unless it runs; return whether it was started."""
+    return ensure_engine(open_context(home).engine())
 
 
 @fails_clearly

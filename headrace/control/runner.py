@@ -16,6 +16,7 @@ from headrace.observe import pidfile
 __all__ = ["engine_state", "ensure_engine", "stop_engine"]
 
 _PIDFILE = "engine.pid"
+_BOOT = 90.0
 _LOG_LIMIT = 20 * 1024 * 1024
 
 
@@ -30,6 +31,8 @@ def ensure_engine(spec: EngineSpec) -> bool:
     for folder in (spec.run, spec.logs, spec.work, spec.pipelines, spec.progress):
         folder.mkdir(parents=True, exist_ok=True)
     write_private(spec_file, spec.model_dump_json())
+    starting = {"state": "starting", "pid": os.getpid(), "updated_ms": int(time.time() * 1000)}
+    write_private(spec.progress / "engine.json", json.dumps(starting))
     log = spec.logs / "engine.log"
     if log.exists() and log.stat().st_size > _LOG_LIMIT:
         log.replace(log.with_suffix(".log.1"))
@@ -66,6 +69,8 @@ def engine_state(progress: Path, *, fresh_within: float = 10.0) -> dict[str, Any
         value: dict[str, Any] = json.loads((progress / "engine.json").read_text())
     except (OSError, ValueError):
         return {"state": "absent"}
-    if value["state"] != "stopped" and time.time() - value["updated_ms"] / 1000 > fresh_within:
+    # A driver that boots is silent until its session is there.
+    patience = max(fresh_within, _BOOT) if value["state"] == "starting" else fresh_within
+    if value["state"] != "stopped" and time.time() - value["updated_ms"] / 1000 > patience:
         value["state"] = "silent"
     return value

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from headrace.control.runner import engine_state, ensure_engine
+from headrace.control.runner import engine_state
 from headrace.observe import pidfile
 from tests.support.shop import Shop
 
@@ -60,6 +60,5 @@ def test_the_power_fails(shop: Shop) -> None:
     kill(shop, "engine", *(server.name for server in shop.running.stack.status() if server.name != "engine"))
     os.kill(driver, signal.SIGKILL)
     up(shop)
-    ensure_engine(shop.context.engine())
     shop.write(1.0, seed=78)
     shop.converge()
