@@ -11,7 +11,7 @@ from headrace.local.mirrors import Mirror, find_mirror, proxy_properties, settin
 from headrace.model.errors import UsageError
 
 SETTINGS = """<?xml version="1.0"?>
-<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0">
+<settings xmlns="http://example.org/maven/SETTINGS/1.2.0">
   <servers><server><id>corp</id><username>u&amp;1</username><password>${{env.TOKEN}}</password></server></servers>
   <mirrors>
     <mirror><id>other</id><mirrorOf>jboss</mirrorOf><url>https://no.example.com/</url></mirror>
