@@ -75,7 +75,7 @@ class Starter:
             except StackError:
                 # It hangs, or has died meanwhile: start it anew.
                 self.tell(StackEvent(server.name, "starting", 0.0, "did not answer; restarting it"))
-                pidfile.stop(path, request=server.stop_signal)
+                pidfile.stop(path, grace=2.0, request=server.stop_signal)
             else:
                 return "running"
         self.tell(StackEvent(server.name, "starting", 0.0))
