@@ -187,7 +187,7 @@ def test_a_cut_connection_is_opened_again(server: Server, sink: RedisSink) -> No
 def test_a_full_memory_defers_and_loses_nothing(server: Server, sink: RedisSink) -> None:
     sink.apply(ORDERS, [order(1, at(1), note="kept"), order(2, at(2))])
     before = state(sink, ORDERS)
-    server.do("CONFIG", "SET", "maxmemory", "1mb")
+    server.do("CONFIG", "SET", "maxmemory", "1")
     try:
         batch = [order(1, at(3), note=None), delete(ORDERS, 2, at(4)), order(3, at(5)), order(1, at(0))]
         outcomes = sink.apply(ORDERS, batch[:3])
