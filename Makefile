@@ -22,7 +22,7 @@ PYTEST = PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test unit e2e faults bench lint types fmt docs lock clean distclean
+.PHONY: help demo up down status test deep unit e2e faults bench lint types fmt docs lock clean distclean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -41,7 +41,10 @@ status: $(READY) ## Show the servers of the local stack and where they listen
 
 test: $(READY) ## Run every test, the fast ones first; starts real servers (under 15 minutes)
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
-	@$(PYTEST) tests/unit tests/property tests/contract tests/integration tests/e2e tests/faults
+	@$(PYTEST) -m "not deep" tests/unit tests/property tests/contract tests/integration tests/e2e tests/faults
+
+deep: $(READY) ## Run the long tests that `make test` leaves out
+	@$(PYTEST) -m deep tests
 
 unit: $(READY) ## Run the tests that need no server (under a minute)
 	@echo "PYTHONHASHSEED=$(HASHSEED)"

@@ -127,6 +127,10 @@ class Sink(Protocol):
         """Remove the table's target and all data in it."""
         ...
 
+    def forget(self) -> None:
+        """Remove the stored progress; called when the sink is removed with its data."""
+        ...
+
     def close(self) -> None:
         """Release connections; idempotent."""
         ...

@@ -115,5 +115,8 @@ class MemorySink:
     def drop(self, schema: TableSchema) -> None:
         self._store.tables.pop(schema.table, None)
 
+    def forget(self) -> None:
+        self._store.progress.clear()
+
     def close(self) -> None:
         """Nothing to release; the store stays."""

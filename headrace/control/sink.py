@@ -166,6 +166,7 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
         with closing(open_sink(entry)) as sink:
             for table in tables_of(registry, entry):
                 sink.drop(table.schema)
+            sink.forget()
         shutil.rmtree(context.dead_letters / name, ignore_errors=True)
     _discard_run(context, name)
     _unregister(registry, name)

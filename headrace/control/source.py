@@ -22,6 +22,8 @@ from headrace.model.errors import SourceError, UsageError
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId, TableSchema
 
+_FORGETS_S = 15.0
+
 __all__ = ["Say", "add", "check", "pause", "remove", "resume", "wait_streaming"]
 
 Say = Callable[[str], None]
@@ -234,7 +236,13 @@ def _refuse_unfit(findings: Sequence[Finding]) -> None:
 
 
 def _refuse_taken(connect: Connect, kafka: Kafka, capture: Capture) -> None:
-    if connect.state(capture.connector).connector != "ABSENT":
+    # Connect forgets a deleted connector's state a little after it has answered.
+    deadline = time.monotonic() + _FORGETS_S
+    while (known := connect.state(capture.connector).connector) != "ABSENT":
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    if known != "ABSENT":
         raise SourceError(
             f"Connect runs a connector {capture.connector} that is not ours.",
             code="CONNECTOR_EXISTS",

@@ -231,6 +231,9 @@ class DeltaSink:
                 # The last table is gone: the directory belongs to no sink any more.
                 (self._root / ASIDE / "owner").unlink(missing_ok=True)
 
+    def forget(self) -> None:
+        self._progress.path.unlink(missing_ok=True)
+
     def close(self) -> None:
         with self._lock:
             self._writers.clear()

@@ -286,5 +286,8 @@ class ElasticsearchSink:
         self._indices.remove(table.tombstones.alias)
         table.tombstones.forget()
 
+    def forget(self) -> None:
+        self._indices.remove(progress_alias(self.config.prefix))
+
     def close(self) -> None:
         self._client.close()

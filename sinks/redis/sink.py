@@ -256,6 +256,10 @@ class RedisSink:
         if keys:
             self._client.redis.unlink(*keys)
 
+    def forget(self) -> None:
+        with store_errors():
+            self._client.redis.delete(progress_key(self.config.key_prefix))
+
     def close(self) -> None:
         self._client.redis.close()
 

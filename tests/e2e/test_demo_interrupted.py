@@ -53,6 +53,7 @@ def test_asked_to_end_it_tidies_up(
     assert_tidy(stack)
 
 
+@pytest.mark.deep
 def test_killed_it_is_cleared_away_by_the_next(stack: RunningStack, running: subprocess.Popen[str]) -> None:
     os.kill(running.pid, signal.SIGKILL)
     running.wait()

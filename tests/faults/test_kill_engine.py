@@ -45,6 +45,7 @@ def test_the_driver_is_killed_while_people_write_and_comes_back_by_itself(shop: 
     shop.converge()
 
 
+@pytest.mark.deep
 def test_it_dies_at_every_seam_of_a_batch(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

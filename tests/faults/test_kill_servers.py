@@ -53,6 +53,7 @@ def test_one_server_is_killed_while_people_write(shop: Shop, name: str) -> None:
     assert {n for n in before if before[n] != after[n]} == {name}
 
 
+@pytest.mark.deep
 def test_the_power_fails(shop: Shop) -> None:
     """Everything dies at once, the engine and its guardian too; all of it comes back where it was."""
     shop.write(1.5, seed=77)
