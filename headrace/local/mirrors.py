@@ -109,7 +109,7 @@ def find_mirror(maven_settings: Path | None = None) -> Mirror | None:
         raise UsageError(
             f"The Maven mirror set in {mirror.origin} is no http, https or file URL.",
             code="MIRROR_SETTINGS",
-            hint="Give the root of a Maven repository, e.g. https://maven.example.com/repository/central.",
+            hint="Give the root of a Maven repository, e.g. https://mirror.example.com/repository/central.",
         )
     return mirror
 

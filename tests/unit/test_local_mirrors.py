@@ -15,7 +15,7 @@ SETTINGS = """<?xml version="1.0"?>
   <servers><server><id>corp</id><username>u&amp;1</username><password>${{env.TOKEN}}</password></server></servers>
   <mirrors>
     <mirror><id>other</id><mirrorOf>jboss</mirrorOf><url>https://no.example.com/</url></mirror>
-    <mirror><id>corp</id><mirrorOf>{of}</mirrorOf><url>https://maven.example.com/all</url></mirror>
+    <mirror><id>corp</id><mirrorOf>{of}</mirrorOf><url>https://mirror.example.com/all</url></mirror>
   </mirrors>
 </settings>
 """
@@ -47,7 +47,7 @@ def test_maven_mirror_of_central(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     mirror = find_mirror(maven(tmp_path, of))
     assert mirror is not None
     assert (mirror.url, mirror.username, mirror.password) == (
-        "https://maven.example.com/all",
+        "https://mirror.example.com/all",
         "u&1",
         's3"cret',
     )
@@ -56,7 +56,7 @@ def test_maven_mirror_of_central(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     credentials = tree.find("credentials")
     assert resolver is not None
     assert credentials is not None
-    assert resolver.get("root") == "https://maven.example.com/all/"
+    assert resolver.get("root") == "https://mirror.example.com/all/"
     assert credentials.get("passwd") == 's3"cret'
 
 
