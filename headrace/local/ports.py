@@ -6,6 +6,7 @@ import errno
 import json
 import random
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -79,8 +80,8 @@ def load_or_pick(path: Path) -> dict[str, int]:
     return picked
 
 
-def holder(port: int) -> str:
-    """Name the process that listens on a port, as far as this user may know."""
+def holder(port: int) -> str | None:
+    """Name the process that listens on a port; None if no such process can be seen by this user."""
     try:
         for connection in psutil.net_connections("tcp"):
             if connection.status != psutil.CONN_LISTEN or tuple(connection.laddr)[1:] != (port,):
@@ -90,19 +91,27 @@ def holder(port: int) -> str:
             return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
     except psutil.Error:
         pass
-    return "another process"
+    return None
 
 
-def check_free(server: str, ports: Mapping[str, int], kept_in: Path) -> None:
+def check_free(server: str, ports: Mapping[str, int], kept_in: Path, *, patience: float = 5.0) -> None:
     """See that nobody else listens on a server's ports before it starts.
+
+    A killed process of many threads counts as gone before the last of them lets its sockets go; a port whose
+    holder cannot be found is therefore given ``patience`` seconds to become free.
 
     Raises:
         EnvironmentError_: ``STACK_PORT_TAKEN`` with the holder's name.
     """
+    deadline = time.monotonic() + patience
     for name, port in ports.items():
-        if not is_free(port):
+        while not is_free(port):
+            found = holder(port)
+            if found is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
             raise EnvironmentError_(
-                f"{server} cannot start: {holder(port)} listens on its port {port} ({name}).",
+                f"{server} cannot start: {found or 'another process'} listens on its port {port} ({name}).",
                 code="STACK_PORT_TAKEN",
                 hint=(
                     f"Stop that process. Or run `headrace down`, delete {kept_in} and run `headrace up` for "

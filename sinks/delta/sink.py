@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -91,8 +92,12 @@ class DeltaSink:
         owner = self._root / ASIDE / "owner"
         owner.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with owner.open("x", encoding="utf-8") as stream:
-                stream.write(self.name)
+            # Named before it is there, so that nobody ever reads an unsigned claim.
+            with tempfile.NamedTemporaryFile("w", dir=owner.parent, encoding="utf-8") as claim:
+                claim.write(self.name)
+                claim.flush()
+                os.fchmod(claim.fileno(), 0o644)
+                os.link(claim.name, owner)
         except FileExistsError:
             if (found := self._owner()) != self.name:
                 raise SinkError(
