@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from headrace.model.change import Change
+from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Finding", "Progress", "Severity", "Sink", "Stored", "Target"]
+__all__ = ["Progress", "Sink", "Stored", "Target"]
 
 Progress = Mapping[tuple[str, int], int]
 """``(topic, partition)`` → the offset up to which (inclusive) everything is settled."""
-
-
-class Severity(str, Enum):
-    """How much a finding matters."""
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One result of a check: a sentence, a stable code and a hint."""
-
-    severity: Severity
-    code: str
-    message: str
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +109,11 @@ class Sink(Protocol):
         """Remove the table's target and all data in it."""
         ...
 
-    def forget(self) -> None:
-        """Remove the stored progress; called when the sink is removed with its data."""
+    def forget(self, topics: Collection[str]) -> None:
+        """Remove the stored progress of some topics; called when the sink is removed with its data.
+
+        Progress of other topics stays: another sink may share the place.
+        """
         ...
 
     def close(self) -> None:

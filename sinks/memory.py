@@ -6,19 +6,20 @@ nothing forces it to forget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 from headrace.model.change import Change, Op
+from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.values import canonical_row
-from sinks.base import Finding, Progress, Severity, Stored, Target
+from sinks.base import Progress, Stored, Target
 
 __all__ = ["MemorySink"]
 
@@ -115,8 +116,9 @@ class MemorySink:
     def drop(self, schema: TableSchema) -> None:
         self._store.tables.pop(schema.table, None)
 
-    def forget(self) -> None:
-        self._store.progress.clear()
+    def forget(self, topics: Collection[str]) -> None:
+        for place in [place for place in self._store.progress if place[0] in topics]:
+            del self._store.progress[place]
 
     def close(self) -> None:
         """Nothing to release; the store stays."""

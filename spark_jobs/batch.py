@@ -11,7 +11,6 @@ from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import REPORT, Report, partition_applier, sink_of, store_may_recover
-from spark_jobs.decode import envelopes
 from spark_jobs.driver_apply import apply_in_driver
 from spark_jobs.offsets import planned
 from spark_jobs.progress import Progress
@@ -19,34 +18,34 @@ from spark_jobs.settle import settle
 
 __all__ = ["batch_runner"]
 
-_ONE_TASK = 2_000
+_SMALL = 2_000
 
 
 def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame, int], None]:
     """Return the function Spark calls for every micro-batch of the sink's query.
 
-    It returns only when every record of the batch is applied, stale or in the dead letter queue.
-    A store that asks for patience is asked again, with backoff, for as long as it takes; the state
-    says so. A store that refuses for another reason ends the query with its error.
+    It takes what :func:`spark_jobs.decode.envelopes` yields and returns only when every record of the
+    batch is applied, stale or in the dead letter queue. A store that asks for patience is asked again, with
+    backoff, for as long as it takes; the state says so. A store that refuses for another reason ends the
+    query with its error.
     """
     pipeline = spec.model_dump_json()
     sink, _ = sink_of(pipeline)
+    applier = partition_applier(pipeline)
 
-    def apply(kafka: DataFrame) -> list[Report]:
-        decoded = envelopes(kafka)
-        if sink.placement == "driver":
+    def apply(decoded: DataFrame, records: int) -> list[Report]:
+        # The way to an executor's Python and back costs more than a few thousand records.
+        if sink.placement == "driver" or records <= _SMALL:
             return apply_in_driver(decoded, pipeline)
-        rows = decoded.mapInArrow(partition_applier(pipeline), REPORT).collect()
+        rows = decoded.mapInArrow(applier, REPORT).collect()
         return [Report.load(bytes(row.report)) for row in rows]
 
-    def run(kafka: DataFrame, batch_id: int) -> None:
+    def run(decoded: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
         span = planned(spec.checkpoint, batch_id)
         hit("batch.planned")
-        # A task costs more than a few thousand records: a small batch of many topics is one task.
-        source = kafka.coalesce(1) if span.records <= _ONE_TASK else kafka
-        report = _until_applied(lambda: apply(source), progress)
-        settle(spec, sink, batch_id, kafka, report, span.ends)
+        report = _until_applied(lambda: apply(decoded, span.records), progress)
+        settle(spec, sink, batch_id, decoded.sparkSession, report, span.ends)
         progress.batch(batch_id, time.monotonic() - started, report, span.ends)
         progress.state("running")
 

@@ -1,4 +1,4 @@
-"""Apply in the driver, one thread per table, for sinks that commit a table at a time."""
+"""Apply in the driver: small batches, and sinks that commit a table at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ _THREADS = 4
 
 
 def apply_in_driver(envelopes: DataFrame, pipeline: str) -> list[Report]:
-    """Collect the batch once, in Arrow, and apply each table's part; one report per table."""
+    """Collect the batch once, in Arrow, and apply it."""
     table = envelopes.toArrow()
     sink, schemas = sink_of(pipeline)
 
-    def one(topic: str) -> Report:
-        part: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by("offset")
+    def apply(part: pa.Table) -> Report:
         return apply_records(records(part.to_batches(), decoders(pipeline)), sink, schemas)
+
+    if sink.placement == "executor":
+        return [apply(table)]
+
+    def one(topic: str) -> Report:
+        return apply(table.filter(pc.equal(table["topic"], topic)).sort_by("offset"))
 
     topics = table["topic"].unique().to_pylist()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="table") as pool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
 from headrace.config.pipeline import PipelineSpec
 from headrace.observe.failpoints import hit
@@ -16,12 +16,12 @@ Settled = dict[tuple[str, int], int]
 
 
 def settle(
-    spec: PipelineSpec, sink: Sink, batch_id: int, kafka: DataFrame, report: Report, settled: Settled
+    spec: PipelineSpec, sink: Sink, batch_id: int, session: SparkSession, report: Report, settled: Settled
 ) -> None:
     """Make the batch's end durable; only after this returns may the checkpoint move."""
     hit("settle.before_dead_letters")
     if report.rejects:
-        quarantine(spec.dead_letters, spec.sink, batch_id, kafka, report.rejects)
+        quarantine(session, spec, batch_id, report.rejects)
     hit("settle.after_dead_letters")
     if settled:
         sink.settle(settled)

@@ -7,6 +7,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.config.pipeline import PipelineSpec
 from spark_jobs.batch import batch_runner
+from spark_jobs.decode import envelopes
 from spark_jobs.progress import Progress
 
 __all__ = ["start_query"]
@@ -31,8 +32,9 @@ def _source(session: SparkSession, spec: PipelineSpec) -> DataFrame:
 def start_query(session: SparkSession, spec: PipelineSpec, progress: Progress) -> StreamingQuery:
     """Start the sink's query where its checkpoint stands, or at the beginning of the topics."""
     session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.sink)
+    # Decoding is part of the query itself, so that its plan is described to the JVM once, not per batch.
     return (
-        _source(session, spec)
+        envelopes(_source(session, spec))
         .writeStream.queryName(spec.sink)
         .option("checkpointLocation", str(spec.checkpoint))
         .trigger(processingTime="0 seconds")

@@ -11,7 +11,6 @@ from rich.table import Table
 from headrace.cli.output import err, out
 from headrace.control.lag import State
 from headrace.model.finding import Finding
-from sinks.base import Finding as SinkFinding
 
 __all__ = ["age", "findings_as_dicts", "grid", "number", "print_findings", "say_to", "size", "state_text"]
 
@@ -71,7 +70,7 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     return table
 
 
-def print_findings(findings: Iterable[Finding | SinkFinding], *, quiet_ok: bool = False) -> None:
+def print_findings(findings: Iterable[Finding], *, quiet_ok: bool = False) -> None:
     """Print findings, each with its code and, below, its hint."""
     for finding in findings:
         level = finding.severity.value
@@ -86,7 +85,7 @@ def print_findings(findings: Iterable[Finding | SinkFinding], *, quiet_ok: bool 
             out.print(f"    {finding.hint}", markup=False, highlight=False, style="dim", soft_wrap=True)
 
 
-def findings_as_dicts(findings: Iterable[Finding | SinkFinding]) -> list[dict[str, str]]:
+def findings_as_dicts(findings: Iterable[Finding]) -> list[dict[str, str]]:
     """Return findings JSON-ready."""
     return [
         {"severity": f.severity.value, "code": f.code, "message": f.message, "hint": f.hint} for f in findings

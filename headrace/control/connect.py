@@ -19,6 +19,7 @@ class _Busy(Exception):
     """Connect is rebalancing or starting; the same request works soon."""
 
 
+_EXISTS = {"exists": True}
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
 _PASSING = (_Busy, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError)
 
@@ -77,7 +78,10 @@ class Connect:
 
     def create(self, name: str, config: dict[str, str]) -> None:
         """Create the connector, stopped, so that positions left by a namesake can be removed first."""
-        self._call("POST", "/connectors", json={"name": name, "config": config, "initial_state": "STOPPED"})
+        body = {"name": name, "config": config, "initial_state": "STOPPED"}
+        if self._call("POST", "/connectors", json=body) == _EXISTS:
+            # An earlier try got through; if it was that of a process killed since, it says something else.
+            self._call("PUT", f"/connectors/{name}/config", json=config)
 
     def state(self, name: str) -> ConnectorState:
         """Return how the connector does."""
@@ -90,6 +94,11 @@ class Connect:
             trace=_essence(trace),
             position_lost="is no longer available on the server" in trace,
         )
+
+    def config(self, name: str) -> dict[str, str]:
+        """Return the connector's properties; empty when there is no such connector."""
+        found: dict[str, str] = self._call("GET", f"/connectors/{name}/config", missing={})
+        return found
 
     def offset(self, name: str) -> dict[str, Any]:
         """Return the source position Connect has stored; empty when there is none."""
@@ -144,7 +153,7 @@ class Connect:
         if answer.status_code == httpx.codes.NOT_FOUND and missing is not None:
             return missing
         if answer.status_code == httpx.codes.CONFLICT and "already exists" in answer.text:
-            return {}  # an earlier try of this very request got through
+            return _EXISTS
         if answer.status_code == httpx.codes.CONFLICT or answer.status_code >= 502:
             raise _Busy(f"it is busy ({answer.status_code})")
         if answer.is_error:

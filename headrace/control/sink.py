@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
@@ -20,10 +21,11 @@ from headrace.control.progress import read_progress, wait_settled
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.runner import engine_state, ensure_engine
 from headrace.model.errors import SinkError, UsageError
+from headrace.model.finding import Finding, Severity
 from headrace.model.position import Position
 from headrace.model.schema import TableId
 from sinks import registry as kinds
-from sinks.base import Finding, Severity, Sink
+from sinks.base import Sink
 
 __all__ = ["add", "checked_settings", "open_sink", "pause", "remove", "resume", "tables_of", "wait_running"]
 
@@ -31,6 +33,7 @@ Say = Callable[[str], None]
 _START_S = 180.0
 _STOP_S = 30.0
 _SAMPLE = 1_000
+_TARGETS_AT_ONCE = 8
 _PREFIXES = {"prefix": "-", "key_prefix": ":"}
 
 
@@ -109,9 +112,7 @@ def add(
             entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
             _refuse_shared(registry, entry)
             say(f"creating {len(captured)} targets")
-            for table in captured:
-                sink.prepare(table.schema)
-                _clear_older(sink, table, say)
+            _create(sink, captured, say)
         with registry.begin() as session:
             session.add(entry)
         undo.callback(_unregister, registry, name)
@@ -166,7 +167,7 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
         with closing(open_sink(entry)) as sink:
             for table in tables_of(registry, entry):
                 sink.drop(table.schema)
-            sink.forget()
+            sink.forget(entry.tables)
         shutil.rmtree(context.dead_letters / name, ignore_errors=True)
     _discard_run(context, name)
     _unregister(registry, name)
@@ -255,6 +256,18 @@ def _refuse_shared(registry: Registry, entry: SinkEntry) -> None:
 
 def _place(settings: Mapping[str, Any]) -> object:
     return settings.get("url")
+
+
+def _create(sink: Sink, captured: Sequence[SourceTableEntry], say: Say) -> None:
+    """Create the targets, several at once: stores answer slowly, and mostly wait for a disk."""
+
+    def one(table: SourceTableEntry) -> None:
+        sink.prepare(table.schema)
+        _clear_older(sink, table, say)
+
+    with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
+        for _ in pool.map(one, captured):
+            pass
 
 
 def _clear_older(sink: Sink, table: SourceTableEntry, say: Say) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from connectors import registry as kinds
-from connectors.base import Capture, topic_of
+from connectors.base import Capture, Source, topic_of
 from connectors.postgres.properties import MAX_RECORD_BYTES
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import capture_of, secret_of, source_of
@@ -84,6 +84,7 @@ def add(
     )
     with Connect(context.connect_url) as connect, ExitStack() as undo:
         kafka = Kafka(context.kafka_bootstrap)
+        _clear_remains(connect, kafka, source, capture, say)
         _refuse_taken(connect, kafka, capture)
         secret.store(password)
         undo.callback(secret.forget)
@@ -233,6 +234,24 @@ def _refuse_unfit(findings: Sequence[Finding]) -> None:
             code=errors[0].code if len(errors) == 1 else "SOURCE_UNFIT",
             hint="\n".join(finding.hint for finding in errors if finding.hint),
         )
+
+
+def _clear_remains(connect: Connect, kafka: Kafka, source: Source, capture: Capture, say: Say) -> None:
+    """Remove a connector that a killed ``add`` of ours left, with its topics and its slot.
+
+    Connect may create it after the process that asked for it has died and been cleared away. It is ours when
+    it reads its password from the file that we keep for a source of this name; the registry knows none.
+    """
+    left = connect.config(capture.connector)
+    if left.get("database.password") != capture.password:
+        return
+    say(f"removing what an interrupted command left of {capture.source}")
+    _stop_and_forget(connect, capture.connector)
+    connect.delete(capture.connector)
+    kafka.delete([topic.name for topic in _topics(capture)])
+    wanted = source.properties(capture)
+    if all(left.get(name) == value for name, value in wanted.items() if name.startswith("database.")):
+        source.teardown(capture)
 
 
 def _refuse_taken(connect: Connect, kafka: Kafka, capture: Capture) -> None:

@@ -18,8 +18,9 @@ import pytest
 # Assertions in a shipped suite explain themselves only when asked for before the modules are imported.
 pytest.register_assert_rewrite("sinks.contract.story", "sinks.contract.order", "sinks.contract.fidelity")
 
+from headrace.model.finding import Severity  # noqa: E402
 from headrace.model.outcome import APPLIED, STALE  # noqa: E402
-from sinks.base import Severity, Sink  # noqa: E402
+from sinks.base import Sink  # noqa: E402
 from sinks.contract.fidelity import FidelityContract  # noqa: E402
 from sinks.contract.order import OrderContract  # noqa: E402
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, table  # noqa: E402
@@ -93,3 +94,13 @@ class SinkContract(OrderContract, FidelityContract):
             ("shop.public.orders", 1): 2**40,
             ("shop.public.a-b_c", 0): 0,
         }
+
+    def test_only_the_progress_of_named_topics_is_forgotten(self, sink: Sink) -> None:
+        sink.forget(["shop.public.orders"])
+        sink.settle({("shop.public.orders", 0): 5, ("shop.public.orders", 1): 7, ("shop.public.order", 0): 3})
+        sink.forget(["shop.public.orders", "shop.public.never"])
+        assert dict(sink.progress()) == {("shop.public.order", 0): 3}
+        sink.forget({"shop.public.order": 1}.keys())
+        assert dict(sink.progress()) == {}
+        sink.settle({("shop.public.orders", 0): 8})
+        assert dict(sink.progress()) == {("shop.public.orders", 0): 8}

@@ -77,17 +77,20 @@ class ProgressFile:
             content["tables"].update(dict.fromkeys(witness.topics, entry))
         self._write(content)
 
-    def forget(self, table: Path) -> None:
-        """Drop the progress of the topics that a removed table held."""
+    def forget(self, topics: Iterable[str]) -> None:
+        """Drop the progress of topics."""
         content = self.read()
-        gone = [
-            t for t, entry in content["tables"].items() if entry["path"] == str(table.relative_to(self.root))
-        ]
-        if gone:
-            for topic in gone:
-                del content["tables"][topic]
-                content["offsets"].pop(topic, None)
+        known = [topic for topic in topics if topic in content["tables"] or topic in content["offsets"]]
+        for topic in known:
+            content["tables"].pop(topic, None)
+            content["offsets"].pop(topic, None)
+        if known:
             self._write(content)
+
+    def forget_table(self, table: Path) -> None:
+        """Drop the progress of the topics that a removed table held."""
+        place = str(table.relative_to(self.root))
+        self.forget([topic for topic, entry in self.read()["tables"].items() if entry["path"] == place])
 
     def _write(self, content: Mapping[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,16 +6,17 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from headrace.model.change import Change
 from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
 from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
-from sinks.base import Finding, Progress, Severity, Stored, Target
+from sinks.base import Progress, Stored, Target
 from sinks.delta.config import ASIDE, LakeConfig, data_path, directory_name, tombstones_path
 from sinks.delta.decode import decode
 from sinks.delta.files import conform, live_parts
@@ -231,13 +232,13 @@ class DeltaSink:
                     directory.rmdir()
             self._writers.pop(schema.table, None)
             self._unsettled.discard(schema.table)
-            self._progress.forget(path)
+            self._progress.forget_table(path)
             if self._root.is_dir() and [entry.name for entry in self._root.iterdir()] == [ASIDE]:
                 # The last table is gone: the directory belongs to no sink any more.
                 (self._root / ASIDE / "owner").unlink(missing_ok=True)
 
-    def forget(self) -> None:
-        self._progress.path.unlink(missing_ok=True)
+    def forget(self, topics: Collection[str]) -> None:
+        self._progress.forget(topics)
 
     def close(self) -> None:
         with self._lock:

@@ -18,6 +18,7 @@ __all__ = [
     "delete_line",
     "forget_line",
     "outcome_of",
+    "progress_id",
     "progress_line",
     "tombstone_line",
     "upsert_line",
@@ -95,10 +96,15 @@ def forget_line(key_id: str) -> bytes:
     return b'{"delete":{"_id":%b}}\n' % orjson.dumps(key_id)
 
 
+def progress_id(topic: str, partition: int) -> str:
+    """Return the id of the document that says how far one partition is settled."""
+    return f"{topic}:{partition}"
+
+
 def progress_line(topic: str, partition: int, offset: int) -> bytes:
     """Return the operation that stores how far one partition is settled."""
     fields = {"topic": topic, "partition": partition, "offset": offset}
-    return b'{"index":{"_id":%b}}\n%b\n' % (orjson.dumps(f"{topic}:{partition}"), orjson.dumps(fields))
+    return b'{"index":{"_id":%b}}\n%b\n' % (orjson.dumps(progress_id(topic, partition)), orjson.dumps(fields))
 
 
 class Bulk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -11,17 +11,19 @@ import orjson
 
 from headrace.model.change import Change, Op
 from headrace.model.errors import SinkError
+from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.values import key_of
-from sinks.base import Finding, Progress, Severity, Stored, Target
+from sinks.base import Progress, Stored, Target
 from sinks.document import BadValue, Document
 from sinks.elasticsearch.bulk import (
     Bulk,
     delete_line,
     forget_line,
+    progress_id,
     progress_line,
     tombstone_line,
     upsert_line,
@@ -286,8 +288,14 @@ class ElasticsearchSink:
         self._indices.remove(table.tombstones.alias)
         table.tombstones.forget()
 
-    def forget(self) -> None:
-        self._indices.remove(progress_alias(self.config.prefix))
+    def forget(self, topics: Collection[str]) -> None:
+        alias = progress_alias(self.config.prefix)
+        stored = self.progress()
+        gone = [place for place in stored if place[0] in topics]
+        if len(gone) == len(stored):
+            self._indices.remove(alias)
+        elif gone:
+            self._bulk.send(alias, [forget_line(progress_id(*place)) for place in gone])
 
     def close(self) -> None:
         self._client.close()

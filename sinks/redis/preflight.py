@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from sinks.base import Finding, Severity
+from headrace.model.finding import Finding, Severity
 from sinks.redis.client import Client, refusal
 
 __all__ = ["findings"]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
 
 from headrace.model.change import Change
+from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
-from sinks.base import Finding, Progress, Stored, Target
+from sinks.base import Progress, Stored, Target
 from sinks.document import BadValue
 from sinks.redis.client import Call, Client, RedisConfig, Script, code_word, refusal, store_errors
 from sinks.redis.layout import Layout, layout_of
@@ -256,9 +257,11 @@ class RedisSink:
         if keys:
             self._client.redis.unlink(*keys)
 
-    def forget(self) -> None:
-        with store_errors():
-            self._client.redis.delete(progress_key(self.config.key_prefix))
+    def forget(self, topics: Collection[str]) -> None:
+        fields = [f"{topic}:{partition}" for topic, partition in self.progress() if topic in topics]
+        if fields:
+            with store_errors():
+                self._client.redis.hdel(progress_key(self.config.key_prefix), *fields)
 
     def close(self) -> None:
         self._client.redis.close()

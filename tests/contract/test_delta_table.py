@@ -21,10 +21,10 @@ from deltalake.exceptions import DeltaError
 
 from headrace.model.change import Change
 from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.finding import Severity
 from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, STALE
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
-from sinks.base import Severity
 from sinks.contract import table
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, upsert
 from sinks.delta import DeltaSink

@@ -13,9 +13,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.finding import Severity
 from headrace.model.outcome import APPLIED, STALE, Rejected
 from headrace.model.schema import Column, LogicalType, TableSchema
-from sinks.base import Severity
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, table, upsert
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client, path

@@ -11,9 +11,9 @@ import pytest
 from redis import Redis
 
 from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.finding import Severity
 from headrace.model.outcome import APPLIED, STALE, Deferred, Rejected
 from headrace.model.schema import LogicalType
-from sinks.base import Severity
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, table, upsert
 from sinks.redis import RedisSink
 from tests.support.stack import RunningStack

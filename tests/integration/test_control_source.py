@@ -15,9 +15,10 @@ from connectors.postgres import PostgresSource
 from headrace.cli.context import open_context
 from headrace.config.source import SourceSettings
 from headrace.control import lag, source
+from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry
+from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import SourceError, UsageError
 from headrace.model.finding import Severity
 from headrace.model.schema import LogicalType, TableId
@@ -230,6 +231,34 @@ def test_removed_and_added_again_it_starts_anew_under_a_higher_epoch(
     assert entry.tables[0].epoch > before
     rows = list(Kafka(context.kafka_bootstrap).values("depot.public.orders", 0, 10_000))
     assert sorted(row["after"]["id"] for row in rows) == list(range(1, 401))
+
+
+def test_a_connector_that_a_killed_command_left_is_replaced(
+    context: Context, database: Database, added: str, stack: RunningStack
+) -> None:
+    registry = Registry(context.registry)
+    with registry.begin() as session:
+        session.delete(session.get(SourceEntry, "depot"))
+    database.run("DELETE FROM orders WHERE id > 100")
+    source.add(context, "depot", database.dsn)
+    rows = list(Kafka(context.kafka_bootstrap).values("depot.public.orders", 0, 10_000))
+    assert [row["op"] for row in rows] == ["r"] * 100
+
+
+def test_a_connector_of_somebody_else_is_left_alone(
+    context: Context, database: Database, added: str, stack: RunningStack
+) -> None:
+    registry = Registry(context.registry)
+    entry = registry.source("depot")
+    with registry.begin() as session:
+        session.delete(session.get(SourceEntry, "depot"))
+    with pytest.raises(SourceError) as caught:
+        source.add(replace(context, secrets=context.secrets / "other"), "depot", database.dsn)
+    assert caught.value.code == "CONNECTOR_EXISTS"
+    with Connect(context.connect_url) as connect:
+        assert connect.state("headrace_depot").running
+    with registry.begin() as session:
+        session.merge(entry)
 
 
 def test_when_the_connector_is_refused_nothing_is_left(
