@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.change import Change, Ignored, Poison, Record, Truncate
+from headrace.model.change import Change, Ignored, Origin, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
 from headrace.model.key import Key
 from headrace.model.outcome import Deferred, Outcome, Rejected, Stale
@@ -21,11 +21,20 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
 from sinks.base import Sink
 from sinks.registry import build
+from spark_jobs.carry import Carried, Carry
 from spark_jobs.collapse import Collapser
 from spark_jobs.decode import decoders, records
 from spark_jobs.latency import Histogram
 
-__all__ = ["REPORT", "Report", "apply_records", "partition_applier", "sink_of", "store_may_recover"]
+__all__ = [
+    "REPORT",
+    "Report",
+    "apply_records",
+    "carry_of",
+    "partition_applier",
+    "sink_of",
+    "store_may_recover",
+]
 
 REPORT = "report binary"
 """Schema of what one task returns: one row, a :class:`Report` as JSON."""
@@ -41,6 +50,7 @@ class Report:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     latency: Histogram = field(default_factory=Histogram)
     rejects: list[dict[str, Any]] = field(default_factory=list)
+    spent: list[str] = field(default_factory=list)
     error: dict[str, Any] | None = None
 
     def table(self, table: TableId) -> dict[str, Any]:
@@ -62,6 +72,7 @@ class Report:
                 "tables": self.tables,
                 "latency": {str(k): v for k, v in self.latency.counts.items()},
                 "rejects": self.rejects,
+                "spent": self.spent,
                 "error": self.error,
             }
         )
@@ -80,6 +91,7 @@ class Report:
                 )
             total.latency.merge(report.latency.counts)
             total.rejects.extend(report.rejects)
+            total.spent.extend(report.spent)
             total.error = total.error or report.error
         return total
 
@@ -88,7 +100,7 @@ class Report:
         """Invert :meth:`dump`."""
         raw = orjson.loads(data)
         latency = Histogram({int(k): v for k, v in raw["latency"].items()})
-        return cls(raw["tables"], latency, raw["rejects"], raw["error"])
+        return cls(raw["tables"], latency, raw["rejects"], raw["spent"], raw["error"])
 
 
 @cache
@@ -175,16 +187,27 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
     counters["last_commit_ms"] = newest or None
 
 
-def apply_records(stream: Iterable[Record], sink: Sink, schemas: dict[TableId, TableSchema]) -> Report:
+def _keep_halves(sink: Sink, schema: TableSchema, collapser: Collapser, carry: Carry) -> None:
+    """Keep, before they go, the rows whose new key may be the next batch's first record."""
+    for delete, burial in collapser.halves():
+        place = burial.moved_from or burial.key
+        stored = sink.rows(schema, [place]).get(place, {})
+        carry.keep(delete.origin, schema.table, replace(burial, row={**stored, **(burial.row or {})}))
+
+
+def apply_records(
+    stream: Iterable[Record], sink: Sink, schemas: dict[TableId, TableSchema], carry: Carry
+) -> Report:
     """Apply records in order; every one ends applied, stale, in ``rejects``, or ``error`` is set.
 
     Records of different tables may be mixed; each table's order is kept, a truncate is a barrier
     of its table. With ``error`` set nothing may be settled: the batch has to run again.
     """
     report = Report()
-    pending: dict[TableId, Collapser] = {}
     try:
-        for record in stream:
+        kept = carry.kept()
+        pending = _remembering(kept.values())
+        for record in _spending(kept, stream, report) if kept else stream:
             match record:
                 case Change():
                     collapser = pending.get(record.table)
@@ -203,10 +226,29 @@ def apply_records(stream: Iterable[Record], sink: Sink, schemas: dict[TableId, T
                 case Ignored():
                     pass
         for table, collapser in pending.items():
+            _keep_halves(sink, schemas[table], collapser, carry)
             _flush(sink, schemas[table], collapser, report)
     except HeadraceError as error:
         report.error = {**error.as_dict(), "retry": error.retry.value}
     return report
+
+
+def _remembering(kept: Iterable[Carried]) -> dict[TableId, Collapser]:
+    pending: dict[TableId, Collapser] = {}
+    for carried in kept:
+        pending.setdefault(carried.table, Collapser()).remember(carried)
+    return pending
+
+
+def _spending(
+    kept: dict[tuple[str, int], Carried], stream: Iterable[Record], report: Report
+) -> Iterator[Record]:
+    """Pass the records on and note which kept rows are of no use afterwards: their partition goes on."""
+    for record in stream:
+        carried = kept.pop((record.origin.topic, record.origin.partition), None)
+        if carried is not None:
+            report.spent.append(carried.name)
+        yield record
 
 
 def store_may_recover(error: dict[str, Any]) -> bool:
@@ -214,14 +256,22 @@ def store_may_recover(error: dict[str, Any]) -> bool:
     return bool(error["retry"] == Retry.LATER.value)
 
 
+def carry_of(pipeline: str, batch_id: int) -> Carry:
+    """Return what the pipeline's batches keep for one another."""
+    return Carry(PipelineSpec.model_validate_json(pipeline).checkpoint / "carried", batch_id)
+
+
 def partition_applier(
     pipeline: str,
+    batch_id: int,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function Spark runs on each partition (one Kafka partition, in offset order)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sink, schemas = sink_of(pipeline)
-        report = apply_records(records(batches, decoders(pipeline)), sink, schemas)
+        report = apply_records(
+            records(batches, decoders(pipeline)), sink, schemas, carry_of(pipeline, batch_id)
+        )
         yield pa.RecordBatch.from_pydict({"report": pa.array([report.dump()], pa.binary())})
 
     return run

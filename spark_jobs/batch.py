@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError
 from headrace.observe.failpoints import hit
-from spark_jobs.apply import REPORT, Report, partition_applier, sink_of, store_may_recover
+from spark_jobs.apply import REPORT, Report, carry_of, partition_applier, sink_of, store_may_recover
 from spark_jobs.driver_apply import apply_in_driver
 from spark_jobs.offsets import planned
 from spark_jobs.progress import Progress
@@ -31,21 +31,21 @@ def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame,
     """
     pipeline = spec.model_dump_json()
     sink, _ = sink_of(pipeline)
-    applier = partition_applier(pipeline)
 
-    def apply(decoded: DataFrame, records: int) -> list[Report]:
+    def apply(decoded: DataFrame, batch_id: int, records: int) -> list[Report]:
         # The way to an executor's Python and back costs more than a few thousand records.
         if sink.placement == "driver" or records <= _SMALL:
-            return apply_in_driver(decoded, pipeline)
-        rows = decoded.mapInArrow(applier, REPORT).collect()
+            return apply_in_driver(decoded, pipeline, batch_id)
+        rows = decoded.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
         return [Report.load(bytes(row.report)) for row in rows]
 
     def run(decoded: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
         span = planned(spec.checkpoint, batch_id)
         hit("batch.planned")
-        report = _until_applied(lambda: apply(decoded, span.records), progress)
+        report = _until_applied(lambda: apply(decoded, batch_id, span.records), progress)
         settle(spec, sink, batch_id, decoded.sparkSession, report, span.ends)
+        carry_of(pipeline, batch_id).discard(report.spent)
         progress.batch(batch_id, time.monotonic() - started, report, span.ends)
         progress.state("running")
 

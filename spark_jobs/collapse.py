@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from headrace.model.change import Change, Op, collapse
 from headrace.model.key import Key
+from spark_jobs.carry import Burial, Carried
 
 __all__ = ["Collapser"]
 
@@ -15,18 +16,25 @@ class Collapser:
 
     def __init__(self) -> None:
         self._latest: dict[Key, Change] = {}
-        self._buried: tuple[Change, Change | None] | None = None
+        self._last: dict[int, Change] = {}
+        self._buried: dict[int, Burial] = {}
         self.records: list[Change] = []
 
     def __len__(self) -> int:
         return len(self._latest)
 
+    def remember(self, carried: Carried) -> None:
+        """Take what an earlier batch kept of a row whose new key this one may bring."""
+        self._buried[carried.lsn] = carried.burial
+
     def add(self, change: Change) -> None:
         """Take one change; arrival order does not matter, positions do."""
         self.records.append(change)
+        self._last[change.origin.partition] = change
         known = self._latest.get(change.key)
         if change.op is Op.DELETE:
-            self._buried = (change, known)
+            if change.origin.lsn is not None:
+                self._buried[change.origin.lsn] = _burial(change.key, known)
         elif change.partial:
             change = self._moved(change)
         if known is None:
@@ -39,7 +47,15 @@ class Collapser:
     @property
     def splittable(self) -> bool:
         """Return whether the batch may be cut here: not between the two halves of a key change."""
-        return not self.records or self.records[-1].op is not Op.DELETE
+        return not any(last.op is Op.DELETE for last in self._last.values())
+
+    def halves(self) -> list[tuple[Change, Burial]]:
+        """Return the deletes that end a partition, so may be half a key change, with what they bury."""
+        return [
+            (last, self._buried[last.origin.lsn])
+            for last in self._last.values()
+            if last.op is Op.DELETE and last.origin.lsn is not None
+        ]
 
     def _moved(self, change: Change) -> Change:
         """Return a partial change that ends a key change, with what the row had under its old key.
@@ -47,17 +63,20 @@ class Collapser:
         A changed key arrives as the delete of the old row and the creation of the new one, with one
         LSN; the new row lacks the large values that did not change.
         """
-        if self._buried is None or change.origin.lsn is None:
+        burial = self._buried.get(change.origin.lsn) if change.origin.lsn is not None else None
+        if burial is None or burial.key == change.key:
             return change
-        burial, before = self._buried
-        if burial.origin.lsn != change.origin.lsn or burial.key == change.key:
-            return change
-        if before is None or before.op is Op.DELETE:
-            return replace(change, moved_from=burial.key)
-        return replace(change.filled(before.row), moved_from=before.moved_from or burial.key)
+        filled = change.filled(burial.row or {})
+        return replace(filled, moved_from=burial.moved_from or burial.key)
 
     def drain(self) -> tuple[list[Change], list[Change]]:
         """Return (one change per key, every change taken since the last drain) and start over."""
         latest, taken = list(self._latest.values()), self.records
-        self._latest, self.records = {}, []
+        self._latest, self._last, self.records = {}, {}, []
         return latest, taken
+
+
+def _burial(key: Key, known: Change | None) -> Burial:
+    if known is None or known.op is Op.DELETE:
+        return Burial(key)
+    return Burial(key, known.row, known.moved_from)

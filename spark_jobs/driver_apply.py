@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from spark_jobs.apply import Report, apply_records, sink_of
+from spark_jobs.apply import Report, apply_records, carry_of, sink_of
 from spark_jobs.decode import decoders, records
 
 __all__ = ["apply_in_driver"]
@@ -16,13 +16,14 @@ __all__ = ["apply_in_driver"]
 _THREADS = 4
 
 
-def apply_in_driver(envelopes: DataFrame, pipeline: str) -> list[Report]:
+def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int) -> list[Report]:
     """Collect the batch once, in Arrow, and apply it."""
     table = envelopes.toArrow()
     sink, schemas = sink_of(pipeline)
+    carry = carry_of(pipeline, batch_id)
 
     def apply(part: pa.Table) -> Report:
-        return apply_records(records(part.to_batches(), decoders(pipeline)), sink, schemas)
+        return apply_records(records(part.to_batches(), decoders(pipeline)), sink, schemas, carry)
 
     if sink.placement == "executor":
         return [apply(table)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from rich.markup import escape
 from headrace.cli.context import HomeOption, open_context
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import age, grid, number, size, state_text
+from headrace.control.kafka import Kafka
 from headrace.control.lag import LagReport, measure
 
 __all__ = ["register", "render"]
@@ -98,19 +100,20 @@ def register(app: typer.Typer) -> None:
         Example: `headrace lag --watch`
         """
         context = open_context(home)
+        look = partial(measure, context, Kafka(context.kafka_bootstrap))
         if as_json:
-            print_json(measure(context).as_dict())
+            print_json(look().as_dict())
             while watch:
                 time.sleep(interval)
-                print_json(measure(context).as_dict())
+                print_json(look().as_dict())
             return
         if not watch:
-            out.print(render(measure(context)))
+            out.print(render(look()))
             return
         try:
-            with Live(render(measure(context)), console=out, auto_refresh=False) as live:
+            with Live(render(look()), console=out, auto_refresh=False) as live:
                 while True:
                     time.sleep(interval)
-                    live.update(render(measure(context)), refresh=True)
+                    live.update(render(look()), refresh=True)
         except KeyboardInterrupt:
             raise typer.Exit from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,9 @@ def load_pipeline(path: Path) -> PipelineSpec:
 def write_private(path: Path, text: str) -> None:
     """Replace ``path`` atomically with ``text``, readable by the owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "w") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    temporary.replace(path)
+    Path(temporary).replace(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from headrace.model.errors import StackError
@@ -24,6 +25,17 @@ __all__ = ["Kafka", "Topic", "ends_of"]
 
 _TIMEOUT_S = 15.0
 _QUIET = {"log_level": 0}
+_READING: dict[str, Any] = {
+    "group.id": "headrace-control",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 50,
+    "fetch.message.max.bytes": 256 * 1024,
+    **_QUIET,
+}
+_BOTH_ENDS = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +54,7 @@ class Topic:
 
 
 class Kafka:
-    """The broker at ``bootstrap``; connects lazily.
+    """The broker at ``bootstrap``; connects lazily, and keeps its connections as long as it lives.
 
     Raises:
         StackError: From every call, when it does not answer (``KAFKA_UNREACHABLE``).
@@ -51,6 +63,7 @@ class Kafka:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 10_000, **_QUIET})
+        self._idle: list[Consumer] = []
 
     def create(self, topics: Sequence[Topic]) -> list[str]:
         """Create those topics that do not exist; return the names of the new ones."""
@@ -98,14 +111,21 @@ class Kafka:
         on its way to readers, but nothing that was delivered before the call lies above it.
         """
         partitions = self._partitions(names)
-        found: dict[tuple[str, int], tuple[int, int]] = {}
-        with self._reader() as reader:
-            for partition in partitions:
-                try:
-                    low, high = reader.get_watermark_offsets(partition, timeout=_TIMEOUT_S)
-                except KafkaException as error:
-                    raise self._trouble(error, f"read the ends of {partition.topic}") from error
-                found[partition.topic, partition.partition] = low, high
+        if not partitions:
+            return {}
+        first, after = (self._list_offsets(partitions, spec) for spec in _BOTH_ENDS)
+        return {place: (first[place], after[place]) for place in first}
+
+    def _list_offsets(
+        self, partitions: Sequence[TopicPartition], spec: OffsetSpec
+    ) -> dict[tuple[str, int], int]:
+        futures = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=_TIMEOUT_S)
+        found: dict[tuple[str, int], int] = {}
+        for partition, future in futures.items():
+            try:
+                found[partition.topic, partition.partition] = future.result().offset
+            except KafkaException as error:
+                raise self._trouble(error, f"read the ends of {partition.topic}") from error
         return found
 
     def tail(self, topic: str, count: int) -> list[dict[str, Any]]:
@@ -117,11 +137,34 @@ class Kafka:
         # Each transaction leaves a marker that takes an offset and is no record.
         return list(self.values(topic, max(low, high - 4 * count), high))[-count:]
 
-    def first(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
-        """Return the first committed JSON value at or after ``offset``; None when there is none yet."""
-        ends = self.ends([topic])
-        _, high = ends.get((topic, partition), (0, 0))
-        return next(self.values(topic, offset, high, partition=partition), None)
+    def firsts(self, places: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], dict[str, Any]]:
+        """Return the first committed JSON value at or after each offset, by topic and partition.
+
+        Partitions without one are left out.
+        """
+        found: dict[tuple[str, int], dict[str, Any]] = {}
+        waiting = set(places)
+        with self._reader() as reader:
+            reader.assign(
+                [TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()]
+            )
+            while waiting:
+                message = reader.poll(_TIMEOUT_S)
+                if message is None:
+                    break
+                problem = message.error()
+                if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
+                    raise self._trouble(KafkaException(problem), f"read {message.topic()}")
+                place = (message.topic() or "", message.partition() or 0)
+                if place not in waiting:
+                    continue
+                value = None if problem is not None else _json(message)
+                if value is not None:
+                    found[place] = value
+                if value is not None or problem is not None:
+                    waiting.discard(place)
+                    reader.pause([TopicPartition(*place)])
+        return found
 
     def values(self, topic: str, start: int, end: int, *, partition: int = 0) -> Iterator[dict[str, Any]]:
         """Yield the committed JSON values with ``start <= offset < end``."""
@@ -144,19 +187,19 @@ class Kafka:
                 if (message.offset() or 0) >= end - 1:
                     return
 
-    def _reader(self) -> _Reader:
-        return _Reader(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": "headrace-control",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 50,
-                **_QUIET,
-            }
+    @contextmanager
+    def _reader(self) -> Iterator[Consumer]:
+        """Lend a consumer that reads nothing yet; each costs a connection and threads, so they are kept."""
+        consumer = (
+            self._idle.pop() if self._idle else Consumer({**_READING, "bootstrap.servers": self._bootstrap})
         )
+        try:
+            yield consumer
+            consumer.unassign()
+        except BaseException:
+            consumer.close()
+            raise
+        self._idle.append(consumer)
 
     def _partitions(self, names: Sequence[str]) -> list[TopicPartition]:
         topics = self._metadata().topics
@@ -181,19 +224,6 @@ class Kafka:
             code="KAFKA_UNREACHABLE",
             hint="Start it with `headrace up`; its log is kafka.log in the data directory.",
         )
-
-
-class _Reader:
-    """A consumer without a group's duties, closed at the end of the block."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self._consumer = Consumer(config)
-
-    def __enter__(self) -> Any:
-        return self._consumer
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
 
 
 def _json(message: Message) -> dict[str, Any] | None:

@@ -89,14 +89,13 @@ class SinkSeen:
     now_ms: int
 
 
-def observe(context: Context) -> tuple[list[SourceSeen], list[SinkSeen]]:
+def observe(context: Context, kafka: Kafka) -> tuple[list[SourceSeen], list[SinkSeen]]:
     """Look at all sources, then at all sinks.
 
     A heartbeat with commit time T was produced after everything committed before T; so a sink that
     has settled up to ends read *after* that heartbeat shows its tables as of T.
     """
     registry = Registry(context.registry)
-    kafka = Kafka(context.kafka_bootstrap)
     sources = [_source(context, registry, kafka, entry) for entry in registry.sources()]
     by_name = {source.entry.name: source for source in sources}
     return sources, [_sink(context, kafka, entry, by_name[entry.source]) for entry in registry.sinks()]
@@ -146,12 +145,14 @@ def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) 
         paused = False
     following: dict[str, Next] = {}
     if progress is not None and source.ends is not None and source.loaded:
-        for (topic, partition), (_, end) in source.ends.items():
-            settled = progress.next_offsets.get((topic, partition), 0)
-            if topic in entry.tables and settled < end:
-                record = kafka.first(topic, partition, settled)
-                if record is not None:
-                    following[topic] = _earlier(following.get(topic), _next(record))
+        settled = {place: progress.next_offsets.get(place, 0) for place in source.ends}
+        behind = {
+            place: settled[place]
+            for place, (_, end) in source.ends.items()
+            if place[0] in entry.tables and settled[place] < end
+        }
+        for (topic, _), record in kafka.firsts(behind).items() if behind else ():
+            following[topic] = _earlier(following.get(topic), _next(record))
     return SinkSeen(entry, paused, progress, _engine(context), following, _now_ms())
 
 

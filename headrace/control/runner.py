@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -16,20 +17,31 @@ from headrace.observe import pidfile
 __all__ = ["engine_state", "ensure_engine", "stop_engine"]
 
 _PIDFILE = "engine.pid"
+_SPEC = "engine.json"
 _BOOT = 90.0
 _LOG_LIMIT = 20 * 1024 * 1024
 
 
 def ensure_engine(spec: EngineSpec) -> bool:
-    """Start the engine unless it runs; return whether it was started. Returns before it is ready."""
-    path = spec.run / _PIDFILE
-    spec_file = spec.run / "engine.json"
-    if pidfile.alive(path):
-        if _same(spec_file, spec):
-            return False
-        stop_engine(spec.run)
+    """Start the engine unless it runs; return whether it was started. Returns before it is ready.
+
+    Whoever calls at the same time, in this process or another, waits: two engines would be two writers.
+    """
     for folder in (spec.run, spec.logs, spec.work, spec.pipelines, spec.progress):
         folder.mkdir(parents=True, exist_ok=True)
+    with (spec.run / "engine.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = spec.run / _PIDFILE
+        if pidfile.alive(path):
+            if _same(spec.run / _SPEC, spec):
+                return False
+            stop_engine(spec.run)
+        _start(spec)
+    return True
+
+
+def _start(spec: EngineSpec) -> None:
+    spec_file = spec.run / _SPEC
     write_private(spec_file, spec.model_dump_json())
     starting = {"state": "starting", "pid": os.getpid(), "updated_ms": int(time.time() * 1000)}
     write_private(spec.progress / "engine.json", json.dumps(starting))
@@ -45,8 +57,9 @@ def ensure_engine(spec: EngineSpec) -> bool:
             start_new_session=True,
             env=os.environ,
         )
-    pidfile.write(path, process.pid)
-    return True
+    pidfile.write(spec.run / _PIDFILE, process.pid)
+    # It outlives us; this object would only warn at its collection.
+    process.returncode = 0
 
 
 def _same(path: Path, spec: EngineSpec) -> bool:

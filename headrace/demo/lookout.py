@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.control.context import Context
+from headrace.control.kafka import Kafka
 from headrace.control.lag import LagReport, State, measure
 from headrace.model.errors import HeadraceError
 
@@ -53,6 +54,7 @@ class Lookout:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._kafka = Kafka(context.kafka_bootstrap)
         self._lock = threading.Lock()
         self._last: Look | None = None
 
@@ -62,7 +64,7 @@ class Lookout:
             began = time.monotonic()
             if self._last is None or began - self._last.began > within:
                 try:
-                    self._last = Look(measure(self._context), began)
+                    self._last = Look(measure(self._context, self._kafka), began)
                 except HeadraceError:
                     # Who waits hears of it in the end; who shows goes on showing what was.
                     return None

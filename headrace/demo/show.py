@@ -101,10 +101,10 @@ class Show:
     def _count(self) -> None:
         rows = dict(self._look.rows)
         for store in self._stores:
-            for table in self._look.tables:
-                # A store that does not answer keeps its last figure; the report says what is wrong with it.
-                with suppress(Exception):
-                    rows[store.name, table] = store.count(table)
+            # A store that does not answer keeps its last figures; the report says what is wrong with it.
+            with suppress(Exception):
+                counts = store.counts(self._look.tables)
+                rows |= {(store.name, table): count for table, count in counts.items()}
         original = dict(self._look.original)
         with suppress(psycopg.Error), Original.open(self._dsn) as source:
             original = {schema.table.name: source.count(schema) for schema in source.tables()}

@@ -54,7 +54,7 @@ def test_the_snapshot_arrives_whole(shop: Shop) -> None:
     shop.converge()
     with shop.stores() as stores:
         for store in stores:
-            assert store.count("order_items") == shop.sizes.order_items
+            assert store.counts(["order_items"]) == {"order_items": shop.sizes.order_items}
 
 
 def test_what_people_do_arrives(shop: Shop) -> None:
@@ -101,7 +101,7 @@ def test_a_truncate_arrives(shop: Shop) -> None:
     )
     shop.converge()
     with shop.stores() as stores:
-        assert [store.count("reviews") for store in stores] == [1, 1, 1]
+        assert [store.counts(["reviews"]) for store in stores] == [{"reviews": 1}] * 3
 
 
 def test_a_sink_that_pauses_catches_up(shop: Shop) -> None:

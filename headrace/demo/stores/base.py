@@ -26,8 +26,8 @@ class Store(Protocol):
 
     name: str
 
-    def count(self, table: str) -> int:
-        """Return how many rows of the table a reader sees now."""
+    def counts(self, tables: Sequence[str]) -> dict[str, int]:
+        """Return how many rows of each table a reader sees now."""
         ...
 
     def rows(self, schema: TableSchema) -> Iterator[Found]:

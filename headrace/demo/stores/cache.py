@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -29,8 +30,12 @@ class CacheStore:
         self._facts = facts
         self._client = Redis.from_url(url, socket_timeout=30)
 
-    def count(self, table: str) -> int:
-        return sum(1 for _ in self._keys(table))
+    def counts(self, tables: Sequence[str]) -> dict[str, int]:
+        table_of = {prefix(self._facts[table]["key_template"]).encode(): table for table in tables}
+        ours = re.compile(b"|".join(re.escape(head) for head in table_of))
+        heads = (ours.match(key) for key in set(self._client.scan_iter(count=_PAGE)))
+        found = Counter(table_of[head.group()] for head in heads if head)
+        return {table: found[table] for table in tables}
 
     def rows(self, schema: TableSchema) -> Iterator[Found]:
         table = schema.table.name

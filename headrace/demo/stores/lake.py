@@ -25,9 +25,10 @@ class LakeStore:
         self.name = name
         self._facts = facts
         self._seen: dict[str, tuple[int, set[Key]]] = {}
+        self._tables: dict[str, DeltaTable] = {}
 
-    def count(self, table: str) -> int:
-        return int(self._open(table).to_pyarrow_dataset().count_rows())
+    def counts(self, tables: Sequence[str]) -> dict[str, int]:
+        return {table: int(self._open(table).to_pyarrow_dataset().count_rows()) for table in tables}
 
     def rows(self, schema: TableSchema) -> Iterator[Found]:
         dataset = self._open(schema.table.name).to_pyarrow_dataset()
@@ -43,6 +44,7 @@ class LakeStore:
 
     def close(self) -> None:
         self._seen.clear()
+        self._tables.clear()
 
     def _keys(self, schema: TableSchema) -> set[Key]:
         """Return all keys; read again only when the table has a new version."""
@@ -55,7 +57,13 @@ class LakeStore:
         return held
 
     def _open(self, table: str) -> DeltaTable:
-        return DeltaTable(str(self._facts[table]["path"]))
+        """Return the table as it is now; of its log only what is new is read."""
+        known = self._tables.get(table)
+        if known is None:
+            known = self._tables[table] = DeltaTable(str(self._facts[table]["path"]))
+        else:
+            known.update_incremental()
+        return known
 
 
 def _plain(table: Any) -> pa.Table:

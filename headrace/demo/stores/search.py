@@ -25,8 +25,16 @@ class SearchStore:
         self._facts = facts
         self._client = Elasticsearch(url, request_timeout=30, max_retries=0)
 
-    def count(self, table: str) -> int:
-        return int(self._client.count(index=self._alias(table))["count"])
+    def counts(self, tables: Sequence[str]) -> dict[str, int]:
+        searches: list[dict[str, object]] = []
+        for table in tables:
+            searches += [{"index": self._alias(table)}, {"size": 0, "track_total_hits": True}]
+        answers = self._client.msearch(searches=searches)["responses"]
+        return {
+            table: int(answer["hits"]["total"]["value"])
+            for table, answer in zip(tables, answers, strict=True)
+            if "hits" in answer
+        }
 
     def rows(self, schema: TableSchema) -> Iterator[Found]:
         alias = self._alias(schema.table.name)
