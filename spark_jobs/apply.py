@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.change import Change, Ignored, Origin, Poison, Record, Truncate
+from headrace.model.change import Change, Ignored, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
 from headrace.model.key import Key
 from headrace.model.outcome import Deferred, Outcome, Rejected, Stale

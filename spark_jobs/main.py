@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ def main(spec_path: str) -> int:
     """Run until told to stop or until the process that started it is gone; return the exit code."""
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, _on_signal)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     parent = os.getppid()
     spec = EngineSpec.model_validate_json(Path(spec_path).read_bytes())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from spark_jobs.progress import Progress
 from spark_jobs.stream import start_query
 
 __all__ = ["Watch"]
+
+_log = logging.getLogger("headrace")
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
@@ -98,6 +101,7 @@ class Watch:
     def _failed(running: _Running, error: BaseException | None) -> None:
         if running.progress.current != "failed":
             running.progress.state("failed", explain(error))
+        _log.error("query %s failed, next try in %.0f s: %s", running.spec.sink, running.pause, error)
         running.retry_at = time.monotonic() + running.pause
         running.pause = min(running.pause * 2, _LONGEST_PAUSE)
 
