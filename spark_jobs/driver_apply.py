@@ -14,22 +14,18 @@ from spark_jobs.decode import decoders, records
 __all__ = ["apply_in_driver"]
 
 _THREADS = 4
+_ORDER = [("partition", "ascending"), ("offset", "ascending")]
 
 
 def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int) -> list[Report]:
-    """Collect the batch once, in Arrow, and apply it."""
+    """Collect the batch once, in Arrow, and apply each table's part; one report per table."""
     table = envelopes.toArrow()
     sink, schemas = sink_of(pipeline)
     carry = carry_of(pipeline, batch_id)
 
-    def apply(part: pa.Table) -> Report:
-        return apply_records(records(part.to_batches(), decoders(pipeline)), sink, schemas, carry)
-
-    if sink.placement == "executor":
-        return [apply(table)]
-
     def one(topic: str) -> Report:
-        return apply(table.filter(pc.equal(table["topic"], topic)).sort_by("offset"))
+        part: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by(_ORDER)
+        return apply_records(records(part.to_batches(), decoders(pipeline)), sink, schemas, carry)
 
     topics = table["topic"].unique().to_pylist()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="table") as pool:

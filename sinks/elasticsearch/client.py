@@ -7,6 +7,7 @@ answers come back unparsed, so that numbers can be read exactly.
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -99,6 +100,7 @@ class Client:
     def __init__(self, config: ElasticsearchConfig) -> None:
         self._config = config
         self._transport: Transport | None = None
+        self._lock = threading.Lock()
         self._headers = {"accept": "application/json", **self._authorization(config)}
 
     @staticmethod
@@ -128,6 +130,18 @@ class Client:
             for node in nodes
         ]
 
+    def _connected(self) -> Transport:
+        with self._lock:
+            if self._transport is None:
+                self._transport = Transport(
+                    self._nodes(),
+                    serializers={"application/json": _Bytes(), "application/x-ndjson": _Bytes()},
+                    max_retries=1,  # every request may be repeated; a pooled connection may be stale
+                    retry_on_status=(),
+                    meta_header=False,
+                )
+            return self._transport
+
     def request(
         self,
         method: str,
@@ -150,17 +164,9 @@ class Client:
             SinkUnavailable: When the cluster does not answer or asks for patience.
             SinkError: When it refuses in a way that waiting does not cure.
         """
-        if self._transport is None:
-            self._transport = Transport(
-                self._nodes(),
-                serializers={"application/json": _Bytes(), "application/x-ndjson": _Bytes()},
-                max_retries=1,  # every request may be repeated, and a pooled connection may have gone stale
-                retry_on_status=(),
-                meta_header=False,
-            )
         headers = self._headers if body is None else {**self._headers, "content-type": mimetype}
         try:
-            meta, data = self._transport.perform_request(method, target, body=body, headers=headers)
+            meta, data = self._connected().perform_request(method, target, body=body, headers=headers)
         except TlsError as error:
             raise self._error(
                 "ES_TLS", f"TLS with Elasticsearch fails: {error}", "Set ca_certs.", SinkError
