@@ -83,6 +83,12 @@ class Progress:
         """Return the state last set."""
         return str(self._value["state"])
 
+    @property
+    def applied(self) -> int:
+        """Return how many changes of all tables were applied."""
+        with self._lock:
+            return sum(table["applied"] for table in self._value["tables"].values())
+
     def offsets(self, settled: dict[tuple[str, int], int]) -> None:
         """Note settled offsets (inclusive); the file says the next one to read."""
         with self._lock:

@@ -10,12 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from connectors.debezium import ENVELOPE
-from headrace.config.pipeline import EngineSpec
+from headrace.config.pipeline import DRIVER_JVM, EngineSpec
 
-__all__ = ["JVM_SHAPE", "start", "warm_up"]
-
-JVM_SHAPE = ("-XX:+UseSerialGC",)
-"""Options that decide what the driver's JVM looks like inside; an ahead-of-time cache depends on them."""
+__all__ = ["start", "warm_up"]
 
 _STREAMING = "spark.sql.streaming"
 
@@ -51,7 +48,7 @@ def start(spec: EngineSpec) -> SparkSession:
     spec.work.mkdir(parents=True, exist_ok=True)
     options = [
         f"-Djava.io.tmpdir={spec.work}",
-        *JVM_SHAPE,
+        *DRIVER_JVM,
         *spec.java_options,
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.stack import RunningStack, running_stack
+
+# What a training gains comes too late for one run of the tests, and it would take their processor time.
+os.environ.setdefault("HEADRACE_TRAINING", "off")
 
 
 @pytest.fixture(scope="session")

@@ -49,8 +49,11 @@ def open_context(root: Path | None) -> Context:
     def engine() -> EngineSpec:
         # The jars may have to be fetched; only commands that start the engine wait for that.
         from headrace.local.artefacts import resolve
+        from headrace.local.driver import driver_cache
         from headrace.local.java import spark_java_home
 
+        jars = resolve(["spark"])["spark"]
+        learnt = driver_cache(jars)
         return EngineSpec(
             pipelines=home.pipelines,
             progress=home.progress,
@@ -58,7 +61,8 @@ def open_context(root: Path | None) -> Context:
             logs=home.logs,
             work=home.root / "spark",
             java_home=spark_java_home(),
-            jars=tuple(resolve(["spark"])["spark"]),
+            jars=tuple(jars),
+            java_options=tuple(learnt.options(training=False)) if learnt else (),
         )
 
     return Context(

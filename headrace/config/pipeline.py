@@ -67,6 +67,10 @@ class PipelineSpec(_Spec):
     max_offsets_per_trigger: int = 50_000
 
 
+DRIVER_JVM = ("-XX:+UseSerialGC",)
+"""Options that decide what the driver's JVM looks like inside; an ahead-of-time cache depends on them."""
+
+
 class EngineSpec(_Spec):
     """How to run the process that applies changes.
 

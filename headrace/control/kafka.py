@@ -163,7 +163,6 @@ class Kafka:
                     found[place] = value
                 if value is not None or problem is not None:
                     waiting.discard(place)
-                    reader.pause([TopicPartition(*place)])
         return found
 
     def values(self, topic: str, start: int, end: int, *, partition: int = 0) -> Iterator[dict[str, Any]]:

@@ -138,7 +138,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
 
 
 def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) -> SinkSeen:
-    progress = read_progress(context.progress, entry.name)
+    progress, now_ms = read_progress(context.progress, entry.name), _now_ms()
     try:
         paused = load_pipeline(context.pipelines / f"{entry.name}.json").paused
     except OSError:
@@ -153,7 +153,7 @@ def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) 
         }
         for (topic, _), record in kafka.firsts(behind).items() if behind else ():
             following[topic] = _earlier(following.get(topic), _next(record))
-    return SinkSeen(entry, paused, progress, _engine(context), following, _now_ms())
+    return SinkSeen(entry, paused, progress, _engine(context), following, now_ms)
 
 
 def _engine(context: Context) -> str:

@@ -6,7 +6,7 @@ import fcntl
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from headrace.local import artefacts, launch, training
 from headrace.local.account import unprivileged
 from headrace.local.cache import write_atomically
 from headrace.local.connect import Connect
+from headrace.local.driver import driver_cache
 from headrace.local.elasticsearch import Elasticsearch
 from headrace.local.endpoints import Endpoints
 from headrace.local.events import OnEvent, ServerStatus, StackEvent
@@ -75,7 +76,7 @@ class Stack:
             site = Site(self.home, ports, files, self._password(), account)
             starter = Starter(site, tell, self._ports_file)
             starter.start(chosen)
-            if starter.untrained and only is None:
+            if only is None and (starter.untrained or _untrained(files)):
                 training.start_training(self.home)
         return self.endpoints()
 
@@ -259,6 +260,11 @@ def _resident(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
     except psutil.Error:
         return 0
+
+
+def _untrained(files: Mapping[str, Sequence[Path]]) -> bool:
+    cache = driver_cache(files["spark"])
+    return cache is not None and not cache.usable()
 
 
 def _serialised(on_event: OnEvent | None) -> OnEvent:

@@ -16,7 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -26,6 +28,7 @@ from headrace.local import artefacts, launch
 from headrace.local.aot import AotCache
 from headrace.local.cache import cache_root
 from headrace.local.connect import Connect
+from headrace.local.driver import driver_cache, train_driver
 from headrace.local.elasticsearch import Elasticsearch
 from headrace.local.home import Home
 from headrace.local.kafka import Kafka
@@ -73,7 +76,9 @@ def start_training(home: Home) -> None:
 
 def _site(home: Home) -> Site:
     home.create()
-    groups = {group for server in (Kafka(), Connect(), Elasticsearch()) for group in server.groups}
+    groups = {group for server in (Kafka(), Connect(), Elasticsearch()) for group in server.groups} | {
+        "spark"
+    }
     files = artefacts.resolve(groups)
     return Site(home, load_or_pick(home.root / "ports.json"), files, "", None, training=True)
 
@@ -123,6 +128,9 @@ def _train(servers: Sequence[Server], site: Site) -> None:
 def main() -> None:
     """Train every Java server whose cache is missing, one process group at a time."""
     os.nice(_LOWEST_PRIORITY)
+    with contextlib.suppress(AttributeError, OSError):
+        # Linux: only what nobody else wants.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     root = cache_root() / "aot"
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("a") as lock:
@@ -136,14 +144,34 @@ def main() -> None:
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
         groups: tuple[tuple[Server, ...], ...] = ((Elasticsearch(),), (Kafka(), Connect()))
         for servers in groups:
-            work = Path(tempfile.mkdtemp(prefix="home-", dir=root))
-            try:
-                site = _site(Home(work / "home"))
+            with _place(root) as site:
                 plans = [server.prepare(site).aot for server in servers]
                 if any(plan is not None and not plan.usable() for plan in plans):
                     _train(servers, site)
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+        with _place(root) as site:
+            driver = driver_cache(site.files["spark"])
+            if driver is not None and not driver.usable():
+                _train_driver(replace(site, training=False))
+
+
+@contextmanager
+def _place(root: Path) -> Iterator[Site]:
+    work = Path(tempfile.mkdtemp(prefix="home-", dir=root))
+    try:
+        yield _site(Home(work / "home"))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _train_driver(site: Site) -> None:
+    kafka = Kafka()
+    launch.start(kafka, kafka.prepare(site), site.home)
+    try:
+        launch.wait_ready(kafka, site, timeout=_READY_SECONDS)
+        kept = train_driver(site.files["spark"], f"{HOST}:{site.ports['kafka']}", site.home.root.parent)
+    finally:
+        pidfile.stop(site.home.pidfile(kafka.name), request=kafka.stop_signal)
+    sys.stdout.write(f"driver: {'trained' if kept else 'no cache'}\n")
 
 
 if __name__ == "__main__":

@@ -202,6 +202,21 @@ def test_a_source_streams_and_shows_its_password_nowhere(
     assert not [path for path in files if path.is_file() and password.encode() in path.read_bytes()]
 
 
+def test_the_first_records_are_found_again_and_again(context: Context, added: str) -> None:
+    kafka = Kafka(context.kafka_bootstrap)
+    orders, lines = ("depot.public.orders", 0), ("depot.public.lines", 0)
+    ends = {place: after for place, (_, after) in kafka.ends([orders[0], lines[0]]).items()}
+    began = time.monotonic()
+    for _ in range(5):
+        found = kafka.firsts({orders: 0, lines: 0})
+        assert {place: record["source"]["table"] for place, record in found.items()} == {
+            orders: "orders",
+            lines: "lines",
+        }
+        assert kafka.firsts({orders: 0, lines: ends[lines]}).keys() == {orders}
+    assert time.monotonic() - began < 10
+
+
 def test_an_idle_source_lets_its_slot_advance(context: Context, added: str) -> None:
     def confirmed() -> int:
         return lag.measure(context).sources[0].slot_lag_bytes or 0
