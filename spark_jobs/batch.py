@@ -11,15 +11,14 @@ from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import REPORT, Report, carry_of, partition_applier, sink_of, store_may_recover
-from spark_jobs.driver_apply import apply_in_driver
+from spark_jobs.driver_apply import SMALL, apply_in_driver
 from spark_jobs.offsets import planned
 from spark_jobs.progress import Progress
 from spark_jobs.settle import settle
 
 __all__ = ["batch_runner"]
 
-_SMALL = 2_000
-_FEW = 10
+_FEW = 100
 _LONGEST_REST_S = 0.5
 
 
@@ -35,9 +34,8 @@ def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame,
     sink, _ = sink_of(pipeline)
 
     def apply(decoded: DataFrame, batch_id: int, records: int) -> list[Report]:
-        # The way to an executor's Python and back costs more than a few thousand records.
-        if sink.placement == "driver" or records <= _SMALL:
-            return apply_in_driver(decoded, pipeline, batch_id)
+        if sink.placement == "driver" or records <= SMALL:
+            return apply_in_driver(decoded, pipeline, batch_id, records)
         rows = decoded.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
         return [Report.load(bytes(row.report)) for row in rows]
 
@@ -50,7 +48,7 @@ def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame,
         carry_of(pipeline, batch_id).discard(report.spent)
         progress.batch(batch_id, time.monotonic() - started, report, span.ends)
         progress.state("running")
-        if _SMALL >= span.records > _FEW:
+        if SMALL >= span.records > _FEW:
             # What a batch costs hardly depends on its size: under steady writes, a pause as long as the work
             # halves the work, and leaves the processor to the other queries and the servers.
             time.sleep(min(_LONGEST_REST_S, time.monotonic() - started))

@@ -11,15 +11,20 @@ from pyspark.sql import DataFrame
 from spark_jobs.apply import Report, apply_records, carry_of, sink_of
 from spark_jobs.decode import decoders, records
 
-__all__ = ["apply_in_driver"]
+__all__ = ["SMALL", "apply_in_driver"]
+
+SMALL = 2_000
+"""Up to so many records one task reads them all, and the way to an executor's Python is not worth it."""
 
 _THREADS = 4
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
 
 
-def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int) -> list[Report]:
+def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int, size: int) -> list[Report]:
     """Collect the batch once, in Arrow, and apply each table's part; one report per table."""
-    table = envelopes.toArrow()
+    # One task that reads several partitions costs less than a task for each; a lake's batch may be large.
+    small = size <= SMALL
+    table = (envelopes.coalesce(1) if small else envelopes).toArrow()
     sink, schemas = sink_of(pipeline)
     carry = carry_of(pipeline, batch_id)
 

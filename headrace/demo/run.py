@@ -30,7 +30,7 @@ __all__ = ["Demo", "Options"]
 
 _LOAD_S = 300.0
 _DRAIN_S = 120.0
-_ASK_EVERY_S = {"search": 0.01, "cache": 0.005, "lake": 0.1}
+_ASK_EVERY_S = {"search": 0.025, "cache": 0.01, "lake": 0.1}
 
 
 @dataclass(frozen=True, slots=True)

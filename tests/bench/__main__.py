@@ -31,15 +31,20 @@ from headrace.demo.probe import MARKED, Latencies, Markers
 from tests.support.shop import Shop, open_shop
 from tests.support.stack import fresh_home, running_stack
 
-_LIGHT_RATE = 20.0
-_ASK_EVERY_S = {"search": 0.005, "cache": 0.002, "lake": 0.05}
+_LOADS = {"light": 0.0, "steady": 20.0}
+"""Row changes per second beside the markers, of which there are some three a second."""
+
+_ASK_EVERY_S = {"search": 0.02, "cache": 0.01, "lake": 0.05}
+"""Asking costs processor time, too: more often, and the question delays the answer."""
+
+_WARM_UP_S = 60.0
 
 
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
     parser.add_argument("--cold", action="store_true", help="begin with empty caches; downloads about 1 GB")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure latency")
+    parser.add_argument("--seconds", type=float, default=45.0, help="how long to measure each load")
     parser.add_argument("--only", choices=("demo", "latency"), help="measure only this")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     chosen = parser.parse_args()
@@ -55,8 +60,8 @@ def main() -> None:
         console.print("demo, warm")
         figures["warm_demo"] = _demo({})
     if chosen.only != "demo":
-        console.print(f"latency, lightly loaded: {_LIGHT_RATE:.0f} changes/s for {chosen.seconds:.0f} s")
-        figures["light_load"] = _light_load(chosen.seconds)
+        console.print(f"latency: a warm-up of {_WARM_UP_S:.0f} s, then {chosen.seconds:.0f} s of each load")
+        figures |= _latency(chosen.seconds)
     _print(console, figures)
     text = json.dumps(figures)
     if chosen.json:
@@ -93,32 +98,42 @@ def _demo(environment: dict[str, str]) -> dict[str, Any]:
     return {**details, "seconds_with_cleanup": took}
 
 
-def _light_load(seconds: float) -> dict[str, Any]:
+def _latency(seconds: float) -> dict[str, Any]:
+    """Return what each load measured, and the memory of a stack without a demo."""
     with running_stack() as running, open_shop(running, "bench", scale=1.0) as shop:
         memory = MemoryWatch(running.home.run)
         memory.start()
-        latencies = _latencies(shop, seconds)
-        return {
-            "latency_ms": {name.removeprefix("bench_"): found.as_dict() for name, found in latencies.items()},
+        # The first batches after the snapshot meet cold code.
+        shop.write(_WARM_UP_S, seed=1, rate=_LOADS["steady"])
+        shop.converge()
+        figures: dict[str, Any] = {}
+        for load, rate in _LOADS.items():
+            found = _markers(shop, seconds, rate)
+            figures[load] = {
+                "changes_per_second": rate,
+                "latency_ms": {name.removeprefix("bench_"): times.as_dict() for name, times in found.items()},
+            }
+        figures["stack"] = {
             "peak_mib": memory.stop(),
             "memory_mib": {name: peak for name, peak in memory.peaks.items() if name != "demo"},
         }
+    return figures
 
 
-def _latencies(shop: Shop, seconds: float) -> dict[str, Latencies]:
+def _markers(shop: Shop, seconds: float, rate: float) -> dict[str, Latencies]:
     with Original.open(shop.dsn) as original:
         marked = next(schema for schema in original.tables() if schema.table.name == MARKED)
     with shop.stores() as stores:
         pauses = {store: _ASK_EVERY_S[store.name.removeprefix("bench_")] for store in stores}
-        people = shop.people(seed=1, rate=_LIGHT_RATE)
-        people.start()
-        # The first batches after the snapshot still meet cold code.
-        time.sleep(10)
+        people = shop.people(seed=2, rate=rate) if rate else None
+        if people is not None:
+            people.start()
         markers = Markers(shop.dsn, marked, pauses, every=0.35)
         markers.start()
         time.sleep(seconds)
         found = markers.stop(patience=30)
-        people.stop()
+        if people is not None:
+            people.stop()
     return found
 
 
@@ -128,14 +143,14 @@ def _print(console: Console, figures: dict[str, Any]) -> None:
         if "seconds_to_first_row" in figures.get(name, {}):
             first = figures[name]["seconds_to_first_row"]
             table.add_row(f"{name}: s to first row", *(str(first[s]) for s in ("search", "cache", "lake")))
-    for name in ("warm_demo", "light_load"):
+    for name in ("warm_demo", *_LOADS):
         measured = figures.get(name, {}).get("latency_ms")
         for rank in ("p50", "p99") if measured else ():
             table.add_row(
                 f"{name}: {rank} ms", *(str(measured[s][rank]) for s in ("search", "cache", "lake"))
             )
     console.print(table)
-    for name in ("cold_demo", "warm_demo", "light_load"):
+    for name in ("cold_demo", "warm_demo", "stack"):
         if "memory_mib" in figures.get(name, {}):
             console.print(f"{name}: peak MiB {figures[name]['memory_mib']}")
 
