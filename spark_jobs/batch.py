@@ -18,7 +18,7 @@ from spark_jobs.settle import settle
 
 __all__ = ["batch_runner"]
 
-_FEW = 100
+_BUSY_S = 0.25
 _LONGEST_REST_S = 0.5
 
 
@@ -48,10 +48,11 @@ def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame,
         carry_of(pipeline, batch_id).discard(report.spent)
         progress.batch(batch_id, time.monotonic() - started, report, span.ends)
         progress.state("running")
-        if SMALL >= span.records > _FEW:
-            # What a batch costs hardly depends on its size: under steady writes, a pause as long as the work
-            # halves the work, and leaves the processor to the other queries and the servers.
-            time.sleep(min(_LONGEST_REST_S, time.monotonic() - started))
+        took = time.monotonic() - started
+        if span.records <= SMALL and took > _BUSY_S:
+            # A small batch that takes long means that the processor is wanted by all. What a batch costs
+            # hardly depends on its size, so a rest as long as the work halves the work.
+            time.sleep(min(_LONGEST_REST_S, took))
 
     return run
 
