@@ -18,6 +18,7 @@ from spark_jobs.settle import settle
 
 __all__ = ["batch_runner"]
 
+_MANY = 50
 _BUSY_S = 0.25
 _LONGEST_REST_S = 0.5
 
@@ -49,9 +50,9 @@ def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame,
         progress.batch(batch_id, time.monotonic() - started, report, span.ends)
         progress.state("running")
         took = time.monotonic() - started
-        if span.records <= SMALL and took > _BUSY_S:
-            # A small batch that takes long means that the processor is wanted by all. What a batch costs
-            # hardly depends on its size, so a rest as long as the work halves the work.
+        if _MANY < span.records <= SMALL and took > _BUSY_S:
+            # Much comes in and the processor is wanted by all. What a batch costs hardly depends on its
+            # size, so a rest as long as the work halves the work.
             time.sleep(min(_LONGEST_REST_S, took))
 
     return run
