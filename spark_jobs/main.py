@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -46,7 +47,8 @@ def main(spec_path: str) -> int:
         session = start(spec)
         watch = Watch(session, spec)
         watch.tick()
-        warm_up(session)
+        # Beside the work: where much waits to be applied, this takes its turn, and the beats must go on.
+        threading.Thread(target=warm_up, args=(session,), name="warm-up", daemon=True).start()
         beat = 0.0
         while os.getppid() == parent:
             if time.monotonic() - beat > 1:
