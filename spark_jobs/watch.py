@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +56,8 @@ class Watch:
             if known is None or known.stamp != stamp:
                 if known is not None:
                     self._end(known, "starting")
-                self._running[path] = self._load(path, stamp)
+                with suppress(FileNotFoundError):  # removed since; the next tick sees it
+                    self._running[path] = self._load(path, stamp)
         for running in self._running.values():
             self._keep(running)
 

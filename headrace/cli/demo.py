@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -18,11 +16,6 @@ from headrace.local.endpoints import Endpoints
 from headrace.local.stack import Stack
 
 __all__ = ["register"]
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Let a request to end do what Ctrl-C does: tidy up first."""
-    raise KeyboardInterrupt
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +44,7 @@ def register(app: typer.Typer) -> None:
         """
         # Only this command needs the stores' clients; the others start faster without.
         from headrace.demo.check import check
+        from headrace.demo.interrupt import Interruption
         from headrace.demo.keep import next_steps
         from headrace.demo.run import Demo, Options
 
@@ -72,8 +66,8 @@ def register(app: typer.Typer) -> None:
             differing = [comparison.as_dict() for comparison in comparisons if not comparison.equal]
             print_json({"in_sync": equal, "rows": rows, "differences": differing})
             raise typer.Exit(0 if equal else 1)
-        show = Demo(Stack(place), context_of, Options(seconds, rate, seed, scale, keep), console)
-        signal.signal(signal.SIGTERM, _interrupt)
+        options = Options(seconds, rate, seed, scale, keep)
+        show = Demo(Stack(place), context_of, options, console, Interruption())
         try:
             verdict = show.run()
         except KeyboardInterrupt:

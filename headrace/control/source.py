@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets as random
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from connectors import registry as kinds
@@ -98,7 +99,7 @@ def add(
         undo.callback(_unregister, registry, name)
         say("starting the connector")
         undo.callback(connect.delete, capture.connector)
-        connect.create(capture.connector, source.properties(capture))
+        _to_its_end(connect.create, capture.connector, source.properties(capture))
         undo.callback(_stop_and_forget, connect, capture.connector)
         connect.forget_offsets(capture.connector)
         connect.resume(capture.connector)
@@ -246,7 +247,7 @@ def _clear_remains(connect: Connect, kafka: Kafka, source: Source, capture: Capt
     if left.get("database.password") != capture.password:
         return
     say(f"removing what an interrupted command left of {capture.source}")
-    _stop_and_forget(connect, capture.connector)
+    # Not stopped first: Connect refuses that when the file with the password is gone.
     connect.delete(capture.connector)
     kafka.delete([topic.name for topic in _topics(capture)])
     wanted = source.properties(capture)
@@ -338,6 +339,12 @@ def _unregister(registry: Registry, name: str) -> None:
         found = session.get(SourceEntry, name)
         if found is not None:
             session.delete(found)
+
+
+def _to_its_end(call: Callable[..., None], *arguments: object) -> None:
+    """Do what cannot be undone while it is under way; Ctrl-C is heard when it has ended."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call, *arguments).result()
 
 
 def _stop_and_forget(connect: Connect, connector: str) -> None:

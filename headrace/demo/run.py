@@ -12,6 +12,7 @@ from rich.console import Console
 from headrace.control.context import Context
 from headrace.demo.boot import Boot, Booted
 from headrace.demo.cleanup import Cleanup
+from headrace.demo.interrupt import Interruption
 from headrace.demo.lookout import Lookout, behind, filled, shows_all_since
 from headrace.demo.memory import MemoryWatch
 from headrace.demo.original import Original
@@ -60,6 +61,7 @@ class Demo:
         context_of: Endpoints → the installation.
         options: What was chosen.
         console: For people.
+        interruption: How it is asked to end early.
     """
 
     def __init__(
@@ -68,11 +70,13 @@ class Demo:
         context_of: Callable[[Endpoints], Context],
         options: Options,
         console: Console,
+        interruption: Interruption,
     ) -> None:
         self._stack = stack
         self._context_of = context_of
         self._options = options
         self._console = console
+        self._interruption = interruption
         self._began = time.monotonic()
         self.booted: Booted | None = None
 
@@ -85,26 +89,34 @@ class Demo:
         options = self._options
         sizes = Sizes() if options.scale == 1 else Sizes().scaled(options.scale)
         boot = Boot(self._stack, self._context_of, seed=options.seed, sizes=sizes, say=self._say)
-        cleanup = Cleanup(self._stack, boot, self._say)
+        cleanup = Cleanup(self._stack, boot, self._tell)
         memory = MemoryWatch(self._stack.home.run)
         memory.start()
-        kept = False
+        verdict: Verdict | None = None
         try:
             self.booted = cleanup.booted = booted = boot.run()
-            booted.belongings.announce()
-            try:
-                register(booted.context, booted.dsn, booted.endpoints, self._say)
-            finally:
-                booted.belongings.note()
-            verdict = self._show(booted, sizes)
+            verdict = self._pipeline(booted, sizes)
             verdict.seconds = time.monotonic() - self._began
             verdict.peak_rss_mib = memory.stop()
             verdict.memory_mib = memory.peaks
-            kept = options.keep
+        except KeyboardInterrupt:
+            # Dropped before tidying up: its traceback holds open what was interrupted, such as a
+            # connection half made, for whose end Postgres would wait before it removes a database.
+            verdict = None
         finally:
-            if not kept:
+            if verdict is None or not options.keep:
                 cleanup.run()
+        if verdict is None:
+            raise KeyboardInterrupt
         return verdict
+
+    def _pipeline(self, booted: Booted, sizes: Sizes) -> Verdict:
+        booted.belongings.announce()
+        try:
+            register(booted.context, booted.dsn, booted.endpoints, self._say)
+        finally:
+            booted.belongings.note()
+        return self._show(booted, sizes)
 
     def _show(self, booted: Booted, sizes: Sizes) -> Verdict:
         verdict = Verdict()
@@ -143,7 +155,7 @@ class Demo:
         first_rows.start()
         try:
             loaded = lookout.wait(
-                lambda look: filled(look) and first_rows.complete,
+                lambda look: self._heard(filled(look) and first_rows.complete),
                 timeout=_LOAD_S,
                 every=1.0,
                 # An engine that is still booting has said nothing either.
@@ -183,6 +195,7 @@ class Demo:
             deadline = time.monotonic() + options.seconds
             while time.monotonic() < deadline and not workload.failed:
                 time.sleep(0.1)
+                self._interruption.heed()
         finally:
             show.phase = "the shop is closed, lag falls to zero"
             verdict.tally = workload.stop()
@@ -191,12 +204,21 @@ class Demo:
 
     def _drain(self, lookout: Lookout, show: Show, verdict: Verdict) -> None:
         """Wait until it is proven that every store shows the last write."""
-        last = lookout.wait(shows_all_since(time.monotonic()), timeout=_DRAIN_S)
+        proven = shows_all_since(time.monotonic())
+        last = lookout.wait(lambda look: self._heard(proven(look)), timeout=_DRAIN_S)
         verdict.drained, verdict.behind = last.done, "" if last.done else behind(last.report)
         for sink in last.report.sinks if last.report else ():
             verdict.engine_latency_ms[sink.sink] = dict(sink.latency_ms)
         show.phase = "every row is compared" if last.done else f"lag did not fall to zero: {verdict.behind}"
 
+    def _heard(self, done: bool) -> bool:
+        self._interruption.heed()
+        return done
+
     def _say(self, text: str) -> None:
+        self._interruption.heed()
+        self._tell(text)
+
+    def _tell(self, text: str) -> None:
         took = time.monotonic() - self._began
         self._console.print(f"{took:6.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)

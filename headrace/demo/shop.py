@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 
 from headrace.demo.copytext import blocks
 from headrace.demo.stock import TABLES, Sizes, Stock
-from headrace.model.errors import UsageError
+from headrace.model.errors import StackError, UsageError
 
 __all__ = ["DATABASE", "create", "drop", "dsn_of", "refuse_strangers", "seed"]
 
@@ -46,9 +46,22 @@ def drop(server_dsn: str, database: str = DATABASE) -> None:
 
     Raises:
         UsageError: When somebody else made it (``DEMO_DATABASE_TAKEN``).
+        StackError: When Postgres still waits for somebody to let go of it (``DEMO_DATABASE_BUSY``).
     """
     refuse_strangers(server_dsn, database)
+    try:
+        _drop(server_dsn, database)
+    except (errors.QueryCanceled, errors.ObjectInUse) as error:
+        raise StackError(
+            f"Postgres does not remove the database {database}: {error}",
+            code="DEMO_DATABASE_BUSY",
+            hint="Try again in a minute; see pg_stat_activity.",
+        ) from error
+
+
+def _drop(server_dsn: str, database: str) -> None:
     with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute("SET statement_timeout = '40s'")
         slots = "FROM pg_replication_slots WHERE database = %s"
         connection.execute(f"SELECT pg_terminate_backend(active_pid) {slots} AND active", (database,))
         for _ in range(50):

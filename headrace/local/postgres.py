@@ -38,6 +38,8 @@ max_wal_senders = 20
 max_replication_slots = 20
 max_connections = 100
 shared_buffers = 64MB
+# A client that dies while it connects would keep DROP DATABASE waiting this long.
+authentication_timeout = 15s
 log_min_messages = warning
 """
 
