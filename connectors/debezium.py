@@ -8,24 +8,28 @@ The wire format is JSON without schemas, so the meaning of a value comes from th
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from headrace.model.change import Change, Ignored, Op, Origin, Poison, Record, Truncate
+from headrace.model.key import Key
 from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableSchema
 from headrace.model.values import key_of
 
-__all__ = ["ENVELOPE", "Decoder"]
+__all__ = ["ENVELOPE", "Decoder", "streamed"]
 
 ENVELOPE = (
     "before string, after string, op string, "
     "source struct<lsn: bigint, txId: bigint, ts_ms: bigint, snapshot: string>"
 )
 """The envelope as Spark reads it: row images stay JSON text, whatever the table."""
+
+_WRONG = (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What values that are not what they should be make the decoding raise."""
 
 _STREAMED = (None, "false")
 _NO_FIELDS: frozenset[str] = frozenset()
@@ -87,7 +91,9 @@ class Decoder:
             if (convert := _CONVERT.get(column.type))
         ]
 
-    def decode(self, origin: Origin, op: str | None, before: str | None, after: str | None) -> Record:
+    def decode(
+        self, origin: Origin, op: str | None, before: str | None, after: str | None, key: bytes | None = None
+    ) -> Record:
         """Return what the record says; never raises.
 
         Args:
@@ -95,11 +101,44 @@ class Decoder:
             op: ``c``, ``u``, ``r``, ``d``, ``t`` or anything else, None when there is no envelope.
             before: The old row, or its key, as JSON text.
             after: The new row as JSON text.
+            key: The record's own key, for records without an envelope.
         """
         try:
-            return self._decode(origin, op, before, after)
-        except (KeyError, ValueError, TypeError, AttributeError, binascii.Error, RecursionError) as error:
-            return Poison(origin, "RECORD_MALFORMED", f"{type(error).__name__}: {error}"[:500])
+            record = self._decode(origin, op, before, after)
+        except _WRONG as error:
+            record = Poison(origin, "RECORD_MALFORMED", f"{type(error).__name__}: {error}"[:500])
+        if isinstance(record, Poison):
+            return replace(record, key=self._told_key(after or before or key))
+        return record
+
+    def decode_raw(self, place: Origin, key: bytes | None, value: bytes | None) -> Record:
+        """Return what a record says whose envelope is not split yet, such as a dead letter; never raises.
+
+        Args:
+            place: Where it came from; the rest of the origin is taken from the envelope.
+            key: The record's key as it is in Kafka.
+            value: Its value as it is there.
+        """
+        if value is None:
+            return Ignored(place, "tombstone")
+        try:
+            envelope = orjson.loads(value)
+            origin = _origin(place, envelope)
+            before, after = (_text(envelope.get(image)) for image in ("before", "after"))
+        except _WRONG as error:
+            why = f"{type(error).__name__}: {error}"[:500]
+            return Poison(place, "RECORD_MALFORMED", why, self._told_key(key))
+        return self.decode(origin, envelope.get("op"), before, after, key)
+
+    def _told_key(self, image: str | bytes | None) -> Key | None:
+        """Return the key of a broken record's row, if so much of it can be read."""
+        try:
+            return self._key(orjson.loads(image or b""))
+        except _WRONG:
+            return None
+
+    def _key(self, image: Mapping[str, Any]) -> Key:
+        return key_of(self._schema, {name: self._scalar(name, image[name]) for name in self._schema.key})
 
     def _decode(self, origin: Origin, op: str | None, before: str | None, after: str | None) -> Record:
         position = Position(self._epoch, origin.offset)
@@ -116,9 +155,7 @@ class Decoder:
         if op == "d":
             if before is None:
                 return Poison(origin, "DELETE_WITHOUT_KEY", "a delete carries no key")
-            image = orjson.loads(before)
-            key_row = {name: self._scalar(name, image[name]) for name in self._schema.key}
-            key = key_of(self._schema, key_row)
+            key = self._key(orjson.loads(before))
             return Change(self._schema.table, key, Op.DELETE, {}, _NO_FIELDS, position, origin)
         if op == "t":
             return Truncate(self._schema.table, position, origin)
@@ -138,6 +175,21 @@ class Decoder:
         column: Column = self._schema.by_name[name]
         convert = _CONVERT.get(column.type)
         return value if value is None or convert is None else convert(value)
+
+
+def _text(image: Any) -> str | None:
+    return None if image is None else orjson.dumps(image).decode()
+
+
+def _origin(place: Origin, envelope: Mapping[str, Any]) -> Origin:
+    source = envelope.get("source") or {}
+    lsn, tx, committed = (
+        value if isinstance(value, int) else None
+        for value in (source.get(name) for name in ("lsn", "txId", "ts_ms"))
+    )
+    return replace(
+        place, lsn=lsn, tx=tx, committed_ms=committed, snapshot=not streamed(source.get("snapshot"))
+    )
 
 
 def streamed(snapshot: str | None) -> bool:

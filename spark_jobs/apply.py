@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.change import Change, Ignored, Poison, Record, Truncate
+from headrace.model.change import Change, Ignored, Origin, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
-from headrace.model.key import Key
 from headrace.model.outcome import Deferred, Outcome, Rejected, Stale
+from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
 from sinks.base import Sink
@@ -24,13 +25,16 @@ from sinks.registry import build
 from spark_jobs.carry import Carried, Carry
 from spark_jobs.collapse import Collapser
 from spark_jobs.decode import decoders, records
+from spark_jobs.held import BEHIND, Holds, load_holds, nameless_row
 from spark_jobs.latency import Histogram
 
 __all__ = [
     "REPORT",
     "Report",
+    "Tables",
     "apply_records",
     "carry_of",
+    "holds_of",
     "partition_applier",
     "sink_of",
     "store_may_recover",
@@ -51,6 +55,7 @@ class Report:
     latency: Histogram = field(default_factory=Histogram)
     rejects: list[dict[str, Any]] = field(default_factory=list)
     spent: list[str] = field(default_factory=list)
+    holds: Holds = field(default_factory=Holds)
     error: dict[str, Any] | None = None
 
     def table(self, table: TableId) -> dict[str, Any]:
@@ -58,12 +63,21 @@ class Report:
         fresh = {"applied": 0, "stale": 0, "rejected": 0, "last_commit_ms": None}
         return self.tables.setdefault(str(table), fresh)
 
-    def reject(self, record: Change | Poison, code: str, reason: str) -> None:
-        """Note a record for the dead letter queue."""
+    def reject(self, table: str, record: Change | Poison, version: int, why: Rejected) -> None:
+        """Note a record for the dead letter queue, and that its row is behind."""
         o = record.origin
         self.rejects.append(
-            {"topic": o.topic, "partition": o.partition, "offset": o.offset, "code": code, "reason": reason}
+            {
+                "topic": o.topic,
+                "partition": o.partition,
+                "offset": o.offset,
+                "table": table,
+                "row": record.key.id if record.key else None,
+                "code": why.code,
+                "reason": why.reason,
+            }
         )
+        self.holds.hold(table, record.key.id if record.key else nameless_row(o.partition, o.offset), version)
 
     def dump(self) -> bytes:
         """Return the report as JSON."""
@@ -73,6 +87,7 @@ class Report:
                 "latency": {str(k): v for k, v in self.latency.counts.items()},
                 "rejects": self.rejects,
                 "spent": self.spent,
+                "holds": self.holds.as_dict(),
                 "error": self.error,
             }
         )
@@ -92,6 +107,7 @@ class Report:
             total.latency.merge(report.latency.counts)
             total.rejects.extend(report.rejects)
             total.spent.extend(report.spent)
+            total.holds.add(report.holds)
             total.error = total.error or report.error
         return total
 
@@ -100,15 +116,42 @@ class Report:
         """Invert :meth:`dump`."""
         raw = orjson.loads(data)
         latency = Histogram({int(k): v for k, v in raw["latency"].items()})
-        return cls(raw["tables"], latency, raw["rejects"], raw["spent"], raw["error"])
+        holds = Holds.from_dict(raw["holds"])
+        return cls(raw["tables"], latency, raw["rejects"], raw["spent"], holds, raw["error"])
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of a pipeline.
+
+    Args:
+        schemas: By name.
+        topics: Topic → table and epoch.
+    """
+
+    schemas: Mapping[TableId, TableSchema]
+    topics: Mapping[str, tuple[TableId, int]]
+
+    @classmethod
+    def of(cls, spec: PipelineSpec) -> Tables:
+        """Return those of ``spec``."""
+        named = [(table, table.schema_) for table in spec.tables]
+        return cls(
+            {schema.table: schema for _, schema in named},
+            {table.topic: (schema.table, table.epoch) for table, schema in named},
+        )
+
+    def place(self, origin: Origin) -> tuple[TableId, int]:
+        """Return the table a record belongs to and its version there."""
+        table, epoch = self.topics[origin.topic]
+        return table, Position(epoch, origin.offset).version
 
 
 @cache
-def sink_of(pipeline: str) -> tuple[Sink, dict[TableId, TableSchema]]:
-    """Return the pipeline's sink and schemas; built once per process."""
+def sink_of(pipeline: str) -> tuple[Sink, Tables]:
+    """Return the pipeline's sink and tables; built once per process."""
     spec = PipelineSpec.model_validate_json(pipeline)
-    schemas = {schema.table: schema for schema in (table.schema_ for table in spec.tables)}
-    return build(spec.kind, spec.sink, spec.settings), schemas
+    return build(spec.kind, spec.sink, spec.settings), Tables.of(spec)
 
 
 def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterator[tuple[Change, Outcome]]:
@@ -160,14 +203,17 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
     latest, taken = collapser.drain()
     if not latest:
         return
-    counters = report.table(schema.table)
-    bad: dict[Key, Rejected] = {}
+    table, counters, holds = str(schema.table), report.table(schema.table), report.holds
+    bad = {change.key: BEHIND for change in latest if holds.held and holds.blocks(table, change, taken)}
     stale = 0
-    for group in _in_order_of_keys(sink, schema, latest):
+    for group in _in_order_of_keys(sink, schema, [c for c in latest if c.key not in bad] if bad else latest):
         for change, outcome in _patiently(sink, schema, group):
             if isinstance(outcome, Rejected):
                 bad[change.key] = outcome
-            elif isinstance(outcome, Stale):
+                continue
+            if holds.held:
+                holds.heal(table, change.key.id, change.position.version)
+            if isinstance(outcome, Stale):
                 stale += 1
     now = time.time() * 1000
     newest = counters["last_commit_ms"] or 0
@@ -175,7 +221,7 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
     for change in taken:
         origin = change.origin
         if bad and (why := bad.get(change.key)) is not None:
-            report.reject(change, why.code, why.reason)
+            report.reject(table, change, change.position.version, why)
             rejected += 1
         elif origin.committed_ms is not None:
             newest = max(newest, origin.committed_ms)
@@ -187,23 +233,37 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
     counters["last_commit_ms"] = newest or None
 
 
-def _keep_halves(sink: Sink, schema: TableSchema, collapser: Collapser, carry: Carry) -> None:
+def _keep_halves(sink: Sink, schema: TableSchema, collapser: Collapser, carry: Carry, holds: Holds) -> None:
     """Keep, before they go, the rows whose new key may be the next batch's first record."""
     for delete, burial in collapser.halves():
         place = burial.moved_from or burial.key
+        if holds.missing(str(schema.table), place.id):
+            continue  # what it has is not what the source had
         stored = sink.rows(schema, [place]).get(place, {})
         carry.keep(delete.origin, schema.table, replace(burial, row={**stored, **(burial.row or {})}))
 
 
 def apply_records(
-    stream: Iterable[Record], sink: Sink, schemas: dict[TableId, TableSchema], carry: Carry
+    stream: Iterable[Record],
+    sink: Sink,
+    tables: Tables,
+    carry: Carry,
+    holds: Holds,
 ) -> Report:
     """Apply records in order; every one ends applied, stale, in ``rejects``, or ``error`` is set.
 
     Records of different tables may be mixed; each table's order is kept, a truncate is a barrier
     of its table. With ``error`` set nothing may be settled: the batch has to run again.
+
+    Args:
+        stream: The records.
+        sink: Where to.
+        tables: The tables they may belong to.
+        carry: What an earlier batch kept of rows whose key changes.
+        holds: Rows that were behind before these records; the report tells what has become of them.
     """
-    report = Report()
+    report = Report(holds=holds)
+    schemas = tables.schemas
     try:
         kept = carry.kept()
         pending = _remembering(kept.values())
@@ -220,13 +280,16 @@ def apply_records(
                     if record.table in pending:
                         _flush(sink, schemas[record.table], pending[record.table], report)
                     sink.truncate(schemas[record.table], record.position)
+                    report.holds.empty(str(record.table), record.position.version)
                     report.table(record.table)["applied"] += 1
                 case Poison():
-                    report.reject(record, record.code, record.reason)
+                    place, version = tables.place(record.origin)
+                    report.reject(str(place), record, version, Rejected(record.code, record.reason))
+                    report.table(place)["rejected"] += 1
                 case Ignored():
                     pass
         for table, collapser in pending.items():
-            _keep_halves(sink, schemas[table], collapser, carry)
+            _keep_halves(sink, schemas[table], collapser, carry, report.holds)
             _flush(sink, schemas[table], collapser, report)
     except HeadraceError as error:
         report.error = {**error.as_dict(), "retry": error.retry.value}
@@ -258,7 +321,17 @@ def store_may_recover(error: dict[str, Any]) -> bool:
 
 def carry_of(pipeline: str, batch_id: int) -> Carry:
     """Return what the pipeline's batches keep for one another."""
-    return Carry(PipelineSpec.model_validate_json(pipeline).checkpoint / "carried", batch_id)
+    return Carry(_checkpoint(pipeline) / "carried", batch_id)
+
+
+def holds_of(pipeline: str) -> Holds:
+    """Return the pipeline's rows that are behind."""
+    return load_holds(_checkpoint(pipeline))
+
+
+@cache
+def _checkpoint(pipeline: str) -> Path:
+    return PipelineSpec.model_validate_json(pipeline).checkpoint
 
 
 def partition_applier(
@@ -268,10 +341,9 @@ def partition_applier(
     """Return the function Spark runs on each partition (one Kafka partition, in offset order)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sink, schemas = sink_of(pipeline)
-        report = apply_records(
-            records(batches, decoders(pipeline)), sink, schemas, carry_of(pipeline, batch_id)
-        )
+        sink, tables = sink_of(pipeline)
+        decoded = records(batches, decoders(pipeline))
+        report = apply_records(decoded, sink, tables, carry_of(pipeline, batch_id), holds_of(pipeline))
         yield pa.RecordBatch.from_pydict({"report": pa.array([report.dump()], pa.binary())})
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError
 from headrace.observe.failpoints import hit
-from spark_jobs.apply import REPORT, Report, carry_of, partition_applier, sink_of, store_may_recover
+from spark_jobs.apply import REPORT, Report, carry_of, holds_of, partition_applier, sink_of, store_may_recover
 from spark_jobs.driver_apply import SMALL, apply_in_driver
 from spark_jobs.offsets import planned
 from spark_jobs.progress import Progress
@@ -23,13 +24,15 @@ _BUSY_S = 0.25
 _LONGEST_REST_S = 0.5
 
 
-def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame, int], None]:
+def batch_runner(
+    spec: PipelineSpec, progress: Progress, turn: threading.Lock
+) -> Callable[[DataFrame, int], None]:
     """Return the function Spark calls for every micro-batch of the sink's query.
 
     It takes what :func:`spark_jobs.decode.envelopes` yields and returns only when every record of the
     batch is applied, stale or in the dead letter queue. A store that asks for patience is asked again, with
     backoff, for as long as it takes; the state says so. A store that refuses for another reason ends the
-    query with its error.
+    query with its error. ``turn`` is held meanwhile: nobody else writes to the sink.
     """
     pipeline = spec.model_dump_json()
     sink, _ = sink_of(pipeline)
@@ -41,13 +44,23 @@ def batch_runner(spec: PipelineSpec, progress: Progress) -> Callable[[DataFrame,
         return [Report.load(bytes(row.report)) for row in rows]
 
     def run(decoded: DataFrame, batch_id: int) -> None:
+        try:
+            run_whole(decoded, batch_id)
+        except HeadraceError as error:
+            # Said here, for on its way through Spark it becomes the text of a stack trace.
+            progress.state("failed", error)
+            raise
+
+    def run_whole(decoded: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
         span = planned(spec.checkpoint, batch_id)
         hit("batch.planned")
-        report = _until_applied(lambda: apply(decoded, batch_id, span.records), progress)
-        settle(spec, sink, batch_id, decoded.sparkSession, report, span.ends)
-        carry_of(pipeline, batch_id).discard(report.spent)
-        progress.batch(batch_id, time.monotonic() - started, report, span.ends)
+        with turn:
+            report = _until_applied(lambda: apply(decoded, batch_id, span.records), progress)
+            report.holds.add(holds_of(pipeline))
+            settle(spec, sink, batch_id, decoded.sparkSession, report, span.ends)
+            carry_of(pipeline, batch_id).discard(report.spent)
+            progress.batch(batch_id, time.monotonic() - started, report, span.ends)
         progress.state("running")
         took = time.monotonic() - started
         if _MANY < span.records <= SMALL and took > _BUSY_S:
@@ -66,7 +79,6 @@ def _until_applied(attempt: Callable[[], list[Report]], progress: Progress) -> R
             return report
         error = HeadraceError(report.error["message"], code=report.error["code"], hint=report.error["hint"])
         if not store_may_recover(report.error):
-            progress.state("failed", error)
             raise error
         progress.state("degraded", error)
         time.sleep(pause)

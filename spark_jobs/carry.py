@@ -19,7 +19,7 @@ from headrace.model.change import Origin
 from headrace.model.key import Key
 from headrace.model.schema import TableId
 
-__all__ = ["Burial", "Carried", "Carry"]
+__all__ = ["Burial", "Carried", "Carry", "NoCarry"]
 
 _BYTES = "%bytes"
 
@@ -96,6 +96,20 @@ class Carry:
         """Remove what the settled batch has used."""
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
+
+
+class NoCarry(Carry):
+    """Keeps nothing and has nothing: for records that are not a query's batch."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(), 0)
+
+    def kept(self) -> dict[tuple[str, int], Carried]:
+        """Return nothing."""
+        return {}
+
+    def keep(self, origin: Origin, table: TableId, burial: Burial) -> None:
+        """Keep nothing."""
 
 
 def _load(path: Path) -> tuple[tuple[str, int], Carried]:

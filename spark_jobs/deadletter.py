@@ -1,44 +1,29 @@
-"""Rejected records, whole, in Avro object container files: one file per batch that rejected any."""
+"""Sets rejected records aside, whole: as they are in Kafka, read again from there."""
 
 from __future__ import annotations
 
 import json
-import os
+import time
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
 
-import fastavro
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import SinkError
+from headrace.model.letter import Letter, LetterId
+from spark_jobs.letters import write_letters
 
-__all__ = ["SCHEMA", "quarantine"]
+__all__ = ["quarantine"]
 
-SCHEMA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "DeadLetter",
-        "namespace": "headrace",
-        "fields": [
-            {"name": "sink", "type": "string"},
-            {"name": "topic", "type": "string"},
-            {"name": "partition", "type": "int"},
-            {"name": "offset", "type": "long"},
-            {"name": "code", "type": "string"},
-            {"name": "reason", "type": "string"},
-            {"name": "key", "type": ["null", "bytes"]},
-            {"name": "value", "type": ["null", "bytes"]},
-        ],
-    }
-)
+_Place = tuple[str, int, int]
 
 
-def _raw(session: SparkSession, bootstrap: str, wanted: Iterable[tuple[str, int, int]]) -> list[Row]:
+def _raw(session: SparkSession, bootstrap: str, wanted: Iterable[_Place]) -> list[Row]:
     """Read some records again from Kafka, whole.
 
     Raises:
@@ -57,9 +42,10 @@ def _raw(session: SparkSession, bootstrap: str, wanted: Iterable[tuple[str, int,
         .option("startingOffsets", json.dumps(first))
         .option("endingOffsets", json.dumps(after))
         .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
         .option("kafka.isolation.level", "read_committed")
         .load()
-        .select("topic", "partition", "offset", "key", "value")
+        .select("topic", "partition", "offset", "key", "value", "headers")
     )
     chosen = reduce(
         or_,
@@ -74,38 +60,56 @@ def _raw(session: SparkSession, bootstrap: str, wanted: Iterable[tuple[str, int,
 
 def quarantine(
     session: SparkSession, spec: PipelineSpec, batch_id: int, rejects: Iterable[Mapping[str, Any]]
-) -> Path:
-    """Write the raw records behind ``rejects`` to one file, durably, and return its path.
+) -> None:
+    """Write the raw records behind ``rejects`` to the batch's file, durably; remove it when there are none.
 
-    The name depends on the batch alone, so a batch that runs again replaces its file and every
-    record stands once per identity (topic, partition, offset).
+    The name depends on the query and the batch alone, so a batch that runs again replaces its file and
+    every record stands once per identity.
 
     Raises:
         SinkError: When Kafka gave fewer records than were rejected (``DEAD_LETTER_LOST``).
+        EnvironmentError_: When the disk refuses.
     """
+    path = spec.dead_letters / f"{_query(spec.checkpoint)}-{batch_id:012d}.avro"
     why = {(r["topic"], r["partition"], r["offset"]): r for r in rejects}
-    letters = [
-        {
-            "sink": spec.sink,
-            **why[(r.topic, r.partition, r.offset)],
-            "key": None if r.key is None else bytes(r.key),
-            "value": None if r.value is None else bytes(r.value),
-        }
-        for r in _raw(session, spec.kafka_bootstrap, why)
-    ]
-    if len(letters) != len(why):
+    if not why:
+        path.unlink(missing_ok=True)
+        return
+    raw = _raw(session, spec.kafka_bootstrap, why)
+    if len(raw) != len(why):
         raise SinkError(
-            f"Kafka gave back {len(letters)} of {len(why)} rejected records, so they cannot be set aside.",
+            f"Kafka gave back {len(raw)} of {len(why)} rejected records, so they cannot be set aside.",
             code="DEAD_LETTER_LOST",
             hint="If its retention has taken them: headrace resnapshot.",
         )
-    folder = spec.dead_letters
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{spec.sink}-{batch_id:012d}.avro"
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as stream:
-        fastavro.writer(stream, SCHEMA, letters, codec="deflate")
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    return path
+    tables = {table.topic: table for table in spec.tables}
+    now = int(time.time() * 1000)
+    letters = []
+    for record in raw:
+        reject = why[record.topic, record.partition, record.offset]
+        table = tables.get(record.topic)
+        letters.append(
+            Letter(
+                id=LetterId(record.topic, table.epoch if table else 0, record.partition, record.offset),
+                sink=spec.sink,
+                table=reject["table"],
+                code=reject["code"],
+                reason=reject["reason"],
+                row=reject["row"],
+                at_ms=now,
+                schema=json.dumps(table.table) if table else "",
+                key=_bytes(record.key),
+                value=_bytes(record.value),
+                headers=tuple((header.key, _bytes(header.value)) for header in record.headers or ()),
+            )
+        )
+    write_letters(path, letters)
+
+
+def _query(checkpoint: Path) -> str:
+    """Return the identity of the query; a checkpoint made anew counts its batches from nought again."""
+    return str(json.loads((checkpoint / "metadata").read_text().splitlines()[-1])["id"])
+
+
+def _bytes(value: bytearray | bytes | None) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from connectors.debezium import ENVELOPE, Decoder, streamed
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.change import Ignored, Origin, Poison, Record
+from headrace.model.change import Ignored, Origin, Record
 
 __all__ = ["decoders", "envelopes", "records"]
 
@@ -20,7 +20,7 @@ def envelopes(kafka: DataFrame) -> DataFrame:
     """Split Kafka records into the columns :func:`records` reads; one parse, no shuffle."""
     envelope = f.from_json(f.col("value").cast("string"), ENVELOPE)
     return kafka.select(
-        "topic", "partition", "offset", envelope.alias("e"), f.col("value").isNull().alias("empty")
+        "topic", "partition", "offset", envelope.alias("e"), f.col("value").isNull().alias("empty"), "key"
     ).select(
         "topic",
         "partition",
@@ -33,6 +33,8 @@ def envelopes(kafka: DataFrame) -> DataFrame:
         f.col("e.source.ts_ms").alias("committed_ms"),
         f.col("e.source.snapshot").alias("snapshot"),
         "empty",
+        # Every other record tells its key in its row.
+        f.when(f.col("e.op").isNull() & ~f.col("empty"), f.col("key")).alias("key"),
     )
 
 
@@ -51,15 +53,11 @@ def records(batches: Iterable[pa.RecordBatch], by_topic: dict[str, Decoder]) -> 
     """Yield what each envelope says, in the order of the batches; bad ones as :class:`Poison`."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
-        for topic, partition, offset, op, before, after, lsn, tx, committed, snapshot, empty in zip(
+        for topic, partition, offset, op, before, after, lsn, tx, committed, snapshot, empty, key in zip(
             *columns, strict=True
         ):
             origin = Origin(topic, partition, offset, lsn, tx, committed, not streamed(snapshot))
             if empty:
                 yield Ignored(origin, "tombstone")
                 continue
-            decoder = by_topic.get(topic)
-            if decoder is None:
-                yield Poison(origin, "TOPIC_UNKNOWN", f"no table is mapped to topic {topic}")
-                continue
-            yield decoder.decode(origin, op, before, after)
+            yield by_topic[topic].decode(origin, op, before, after, key)

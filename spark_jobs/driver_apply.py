@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from spark_jobs.apply import Report, apply_records, carry_of, sink_of
+from spark_jobs.apply import Report, apply_records, carry_of, holds_of, sink_of
 from spark_jobs.decode import decoders, records
 
 __all__ = ["SMALL", "apply_in_driver"]
@@ -25,12 +25,13 @@ def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int, size: in
     # One task that reads several partitions costs less than a task for each; a lake's batch may be large.
     small = size <= SMALL
     table = (envelopes.coalesce(1) if small else envelopes).toArrow()
-    sink, schemas = sink_of(pipeline)
+    sink, tables = sink_of(pipeline)
     carry = carry_of(pipeline, batch_id)
 
     def one(topic: str) -> Report:
         part: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by(_ORDER)
-        return apply_records(records(part.to_batches(), decoders(pipeline)), sink, schemas, carry)
+        decoded = records(part.to_batches(), decoders(pipeline))
+        return apply_records(decoded, sink, tables, carry, holds_of(pipeline))
 
     topics = table["topic"].unique().to_pylist()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="table") as pool:

@@ -68,11 +68,16 @@ def explain(error: BaseException | None) -> dict[str, str]:
 
 
 def _sentence(text: str) -> str:
-    """Return the line that says what happened: the one that ends a Python traceback, else the first."""
+    """Return the line that says what happened: the one that ends a Python traceback, else the first.
+
+    Of several tracebacks the last is meant: the others are its causes.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = lines[0][:300] if lines else ""
     in_traceback = False
-    for number, line in enumerate(lines):
-        if in_traceback and not line.startswith(("File ", "^", "~")) and _ERROR.match(line):
-            return line[:300]
-        in_traceback = in_traceback or "Traceback (most recent call last)" in lines[number]
-    return lines[0][:300] if lines else ""
+    for line in lines:
+        if "Traceback (most recent call last)" in line:
+            in_traceback = True
+        elif in_traceback and not line.startswith(("File ", "^", "~")) and _ERROR.match(line):
+            said, in_traceback = line[:300], False
+    return said

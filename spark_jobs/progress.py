@@ -50,6 +50,7 @@ class Progress:
                     "applied": 0,
                     "stale": 0,
                     "rejected": 0,
+                    "behind": 0,
                     "last_commit_ms": None,
                     "last_applied_ms": None,
                 }
@@ -103,15 +104,7 @@ class Progress:
         with self._lock:
             value = self._value
             value["batch_id"], value["batch_ms"] = batch_id, round(seconds * 1000)
-            for table, counters in report.tables.items():
-                known = value["tables"][table]
-                for name in ("applied", "stale", "rejected"):
-                    known[name] += counters[name]
-                known["last_applied_ms"] = now
-                if counters["last_commit_ms"] is not None:
-                    known["last_commit_ms"] = max(known["last_commit_ms"] or 0, counters["last_commit_ms"])
-                if counters["applied"] and value["first_row_ms"] is None:
-                    value["first_row_ms"] = now
+            self._count(report, now)
             if report.latency.counts:
                 self._latency.merge(report.latency.counts)
                 value["latency_ms"].update(
@@ -120,6 +113,26 @@ class Progress:
                     count=self._latency.total,
                 )
         self.offsets(settled)
+
+    def request(self, report: Report) -> None:
+        """Add what a request has done."""
+        with self._lock:
+            self._count(report, _now_ms())
+        self.write()
+
+    def _count(self, report: Report, now: int) -> None:
+        value, behind = self._value, report.holds.counts()
+        for table, known in value["tables"].items():
+            known["behind"] = behind.get(table, 0)
+        for table, counters in report.tables.items():
+            known = value["tables"][table]
+            for name in ("applied", "stale", "rejected"):
+                known[name] += counters[name]
+            known["last_applied_ms"] = now
+            if counters["last_commit_ms"] is not None:
+                known["last_commit_ms"] = max(known["last_commit_ms"] or 0, counters["last_commit_ms"])
+            if counters["applied"] and value["first_row_ms"] is None:
+                value["first_row_ms"] = now
 
     def write(self) -> None:
         """Write the file; called after each batch and as a sign of life."""

@@ -1,4 +1,4 @@
-"""The end of a batch, in the one order that loses nothing: dead letters, then progress beside the data."""
+"""The end of a batch, in the one order that loses nothing: rows that are behind, dead letters, progress."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headrace.observe.failpoints import hit
 from sinks.base import Sink
 from spark_jobs.apply import Report
 from spark_jobs.deadletter import quarantine
+from spark_jobs.held import save_holds
 
 __all__ = ["Settled", "settle"]
 
@@ -20,8 +21,9 @@ def settle(
 ) -> None:
     """Make the batch's end durable; only after this returns may the checkpoint move."""
     hit("settle.before_dead_letters")
-    if report.rejects:
-        quarantine(session, spec, batch_id, report.rejects)
+    # First, for who finds a letter looks here whether its row still needs it.
+    save_holds(spec.checkpoint, report.holds)
+    quarantine(session, spec, batch_id, report.rejects)
     hit("settle.after_dead_letters")
     if settled:
         sink.settle(settled)

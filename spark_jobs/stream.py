@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -29,7 +31,9 @@ def _source(session: SparkSession, spec: PipelineSpec) -> DataFrame:
     )
 
 
-def start_query(session: SparkSession, spec: PipelineSpec, progress: Progress) -> StreamingQuery:
+def start_query(
+    session: SparkSession, spec: PipelineSpec, progress: Progress, turn: threading.Lock
+) -> StreamingQuery:
     """Start the sink's query where its checkpoint stands, or at the beginning of the topics."""
     session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.sink)
     # Decoding is part of the query itself, so that its plan is described to the JVM once, not per batch.
@@ -38,6 +42,6 @@ def start_query(session: SparkSession, spec: PipelineSpec, progress: Progress) -
         .writeStream.queryName(spec.sink)
         .option("checkpointLocation", str(spec.checkpoint))
         .trigger(processingTime="0 seconds")
-        .foreachBatch(batch_runner(spec, progress))
+        .foreachBatch(batch_runner(spec, progress, turn))
         .start()
     )

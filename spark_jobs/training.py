@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def main(engine_path: str, pipeline_path: str, records: int) -> None:
     gateway = SparkContext._gateway
     warm_up(session)
     progress = Progress(engine.progress / f"{pipeline.sink}.json", pipeline)
-    query = start_query(session, pipeline, progress)
+    query = start_query(session, pipeline, progress, threading.Lock())
     deadline = time.monotonic() + _PATIENCE_S
     while progress.applied < records and query.isActive and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.config.pipeline import EngineSpec, PipelineSpec
 from headrace.model.errors import HeadraceError
+from spark_jobs.desk import Desk
 from spark_jobs.explain import explain
 from spark_jobs.progress import Progress
 from spark_jobs.stream import start_query
@@ -32,6 +34,8 @@ class _Running:
     stamp: tuple[int, int]
     spec: PipelineSpec
     progress: Progress
+    turn: threading.Lock
+    desk: Desk
     query: StreamingQuery | None = None
     pause: float = _FIRST_PAUSE
     retry_at: float = 0.0
@@ -44,6 +48,8 @@ class Watch:
         self._session = session
         self._engine = engine
         self._running: dict[Path, _Running] = {}
+        # One per sink for good: what a query began before its file changed may still be under way.
+        self._turns: dict[Path, threading.Lock] = {}
 
     def tick(self) -> None:
         """Compare the files with what runs, and act."""
@@ -60,6 +66,7 @@ class Watch:
                     self._running[path] = self._load(path, stamp)
         for running in self._running.values():
             self._keep(running)
+            running.desk.tick()
 
     def sign_of_life(self) -> None:
         """Rewrite every progress file, so that a silent one means a dead engine."""
@@ -79,7 +86,9 @@ class Watch:
         spec = PipelineSpec.model_validate_json(path.read_bytes())
         progress = Progress(self._engine.progress / f"{spec.sink}.json", spec)
         progress.state("paused" if spec.paused else "starting")
-        return _Running(stamp, spec, progress)
+        turn = self._turns.setdefault(path, threading.Lock())
+        desk = Desk(spec, self._engine.requests / spec.sink, turn, progress.request)
+        return _Running(stamp, spec, progress, turn, desk)
 
     def _keep(self, running: _Running) -> None:
         if running.spec.paused or time.monotonic() < running.retry_at:
@@ -87,7 +96,7 @@ class Watch:
         query = running.query
         if query is None:
             try:
-                running.query = start_query(self._session, running.spec, running.progress)
+                running.query = start_query(self._session, running.spec, running.progress, running.turn)
             except (HeadraceError, PySparkException, OSError) as error:
                 self._failed(running, error)
         elif not query.isActive:

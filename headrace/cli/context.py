@@ -57,6 +57,7 @@ def open_context(root: Path | None) -> Context:
         return EngineSpec(
             pipelines=home.pipelines,
             progress=home.progress,
+            requests=home.requests,
             run=home.run,
             logs=home.logs,
             work=home.root / "spark",
@@ -73,7 +74,8 @@ def open_context(root: Path | None) -> Context:
         pipelines=home.pipelines,
         progress=home.progress,
         checkpoints=home.checkpoints,
-        dead_letters=home.root / "dead-letters",
+        dead_letters=home.dead_letters,
+        requests=home.requests,
         run=home.run,
         engine=engine,
     )

@@ -49,7 +49,7 @@ def render(report: LagReport) -> RenderableType:
         ],
     )
     tables = grid(
-        ("table", "sink", "state", "lag records>", "freshness>", "applied>", "rejected>"),
+        ("table", "sink", "state", "lag records>", "freshness>", "applied>", "rejected>", "behind>"),
         [
             (
                 t.table,
@@ -59,6 +59,7 @@ def render(report: LagReport) -> RenderableType:
                 age(t.freshness_seconds),
                 number(t.applied),
                 number(t.rejected),
+                number(t.behind),
             )
             for t in report.tables
         ],

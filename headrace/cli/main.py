@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli import demo, lag, psql, resnapshot, sink, source, stack
+from headrace.cli import demo, dlq, lag, psql, resnapshot, sink, source, stack
 
 __all__ = ["app", "run"]
 
@@ -20,6 +20,7 @@ source.register(app)
 sink.register(app)
 resnapshot.register(app)
 lag.register(app)
+dlq.register(app)
 psql.register(app)
 demo.register(app)
 

@@ -134,7 +134,7 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
             out.print(f"{label}: {described[label]}", markup=False, highlight=False)
     out.print(
         grid(
-            ("table", "state", "lag>", "freshness>", "applied>", "rejected>", "target"),
+            ("table", "state", "lag>", "freshness>", "applied>", "rejected>", "behind>", "target"),
             [
                 (
                     table,
@@ -143,6 +143,7 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
                     age(facts["freshness_seconds"]),
                     number(facts["applied"]),
                     number(facts["rejected"]),
+                    number(facts["behind"]),
                     " ".join(f"{key}={value}" for key, value in facts["target"].items()),
                 )
                 for table, facts in described["tables"].items()
@@ -246,6 +247,7 @@ def _described(context: Context, entry: SinkEntry) -> dict[str, Any]:
                 "applied": tables[name].applied,
                 "stale": tables[name].stale,
                 "rejected": tables[name].rejected,
+                "behind": tables[name].behind,
             }
             for table in sink.tables_of(Registry(context.registry), entry)
             for name in [str(table.schema.table)]

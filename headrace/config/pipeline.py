@@ -1,4 +1,4 @@
-"""The two files by which the control plane tells the engine what to run; nothing else crosses."""
+"""The files by which the control plane tells the engine what to run; nothing else crosses."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ class EngineSpec(_Spec):
     Args:
         pipelines: Directory of ``<sink>.json`` pipeline specs; watched while running.
         progress: Directory where ``<sink>.json`` progress is written.
+        requests: Directory where requests to a sink's query appear, in a folder of its name.
         run: Directory of pid files.
         logs: Directory of logs.
         work: Scratch directory of Spark.
@@ -89,6 +90,7 @@ class EngineSpec(_Spec):
 
     pipelines: Path
     progress: Path
+    requests: Path
     run: Path
     logs: Path
     work: Path

@@ -23,7 +23,8 @@ class Context:
         pipelines: Directory of pipeline specifications, watched by the engine.
         progress: Directory of progress files, written by the engine.
         checkpoints: Directory of query checkpoints.
-        dead_letters: Directory of dead letter files.
+        dead_letters: Directory of dead letter files, a folder per sink.
+        requests: Directory of requests to the sinks' queries, a folder per sink.
         run: Directory of pid files.
         engine: Builds the engine's specification; called only when the engine is needed.
     """
@@ -36,5 +37,6 @@ class Context:
     progress: Path
     checkpoints: Path
     dead_letters: Path
+    requests: Path
     run: Path
     engine: Callable[[], EngineSpec]

@@ -77,6 +77,7 @@ class TableLag:
     applied: int
     stale: int
     rejected: int
+    behind: int
     last_applied_ms: int | None
 
 
@@ -252,6 +253,7 @@ def _table(source: SourceSeen, verdict: Verdict, sink: SinkSeen, table: SourceTa
         applied=counters.applied,
         stale=counters.stale,
         rejected=counters.rejected,
+        behind=counters.behind,
         last_applied_ms=counters.last_applied_ms,
     )
 
@@ -340,11 +342,12 @@ def _inherited(verdict: Verdict) -> Verdict | None:
 
 
 def _backlog(sink: str, counters: TableProgress, behind: int | None, freshness: float | None) -> Verdict:
-    if counters.rejected:
+    if counters.behind:
+        rows = "1 row is" if counters.behind == 1 else f"{counters.behind:,} rows are"
         return Verdict(
             State.DEGRADED,
-            f"{counters.rejected} changes could not be stored and are in the dead letter files",
-            f"headrace sink show {sink}",
+            f"{rows} behind: changes of theirs are in the dead letter queue",
+            f"headrace dlq list --sink {sink}",
         )
     if behind is None:
         return Verdict(State.DEGRADED, "Kafka does not tell how far its topics go", "headrace up")

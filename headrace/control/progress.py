@@ -22,6 +22,7 @@ class TableProgress:
 
     Args:
         applied, stale, rejected: Changes by outcome.
+        behind: Rows whose newest change is in the dead letter queue.
         last_commit_ms: Commit time of the newest streamed change applied, Unix milliseconds.
         last_applied_ms: When it was applied.
     """
@@ -29,6 +30,7 @@ class TableProgress:
     applied: int = 0
     stale: int = 0
     rejected: int = 0
+    behind: int = 0
     last_commit_ms: int | None = None
     last_applied_ms: int | None = None
 
@@ -56,7 +58,7 @@ class SinkProgress:
     latency_ms: Mapping[str, Any]
 
 
-_COUNTERS = ("applied", "stale", "rejected", "last_commit_ms", "last_applied_ms")
+_COUNTERS = ("applied", "stale", "rejected", "behind", "last_commit_ms", "last_applied_ms")
 
 
 def read_progress(directory: Path, sink: str) -> SinkProgress | None:

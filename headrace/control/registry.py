@@ -9,7 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, create_engine, event, inspect, select, text
+from sqlalchemy import (
+    JSON,
+    ForeignKey,
+    UniqueConstraint,
+    create_engine,
+    event,
+    inspect,
+    select,
+    text,
+)
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DatabaseError
@@ -20,6 +29,8 @@ from headrace.model.errors import EnvironmentError_, UsageError
 from headrace.model.schema import TableSchema
 
 __all__ = [
+    "DeadLetterEntry",
+    "DeadLetterFile",
     "JournalEntry",
     "Registry",
     "ResnapshotEntry",
@@ -29,7 +40,9 @@ __all__ = [
     "TopicEntry",
 ]
 
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_LETTERS = 1
+"""The version before, which lacks only the tables of dead letters."""
 _EPOCH_BEGINNING_S = 1_767_225_600  # 2026-01-01
 _EPOCH_UNIT_S = 3_600
 
@@ -127,6 +140,38 @@ class JournalEntry(_Base):
     detail: Mapped[dict[str, Any]]
 
 
+class DeadLetterEntry(_Base):
+    """A rejected record, found in a dead letter file; the raw bytes are only there."""
+
+    __tablename__ = "dead_letters"
+    __table_args__ = (UniqueConstraint("sink", "topic", "epoch", "partition", "offset"),)
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    sink: Mapped[str] = mapped_column(index=True)
+    topic: Mapped[str]
+    epoch: Mapped[int]
+    partition: Mapped[int]
+    offset: Mapped[int]
+    table: Mapped[str]
+    row: Mapped[str | None]
+    code: Mapped[str]
+    reason: Mapped[str]
+    at_ms: Mapped[int]
+    file: Mapped[str]
+    state: Mapped[str] = mapped_column(index=True)
+    decided_ms: Mapped[int | None]
+
+
+class DeadLetterFile(_Base):
+    """A dead letter file whose letters are known, as it was when it was read."""
+
+    __tablename__ = "dead_letter_files"
+
+    sink: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    stamp: Mapped[int]
+
+
 def now_ms() -> int:
     """Return the time in Unix milliseconds."""
     return int(time.time() * 1000)
@@ -154,7 +199,8 @@ class Registry:
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
         with self.begin() as session:
             version = session.execute(text("PRAGMA user_version")).scalar()
-            if version == 0 and not inspect(session.connection()).get_table_names():
+            fresh = version == 0 and not inspect(session.connection()).get_table_names()
+            if fresh or version == _WITHOUT_LETTERS:
                 _Base.metadata.create_all(session.connection())
                 session.execute(text(f"PRAGMA user_version = {_VERSION}"))
             elif version != _VERSION:

@@ -19,6 +19,7 @@ from sqlalchemy import select
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.desk import leave
 from headrace.control.kafka import Kafka
 from headrace.control.progress import wait_settled
 from headrace.control.registry import (
@@ -34,6 +35,8 @@ from headrace.control.snapshot import SnapshotState, incremental
 from headrace.model.errors import SourceError, UsageError
 from headrace.model.position import Position
 from headrace.model.schema import TableId
+from spark_jobs.desk import Request
+from spark_jobs.held import load_holds
 
 __all__ = ["Plan", "Swept", "plan", "resnapshot"]
 
@@ -283,6 +286,8 @@ def _sweep(
                     hint="If the source really has so few rows, run it again with --sweep-many.",
                 )
             removed = sink.truncate(table.schema, mark) if older else 0
+            if load_holds(context.checkpoints / entry.name).held.get(str(name)):
+                leave(context, entry.name, Request(swept={str(name): mark.version}))
             say(f"{entry.name}: removed {removed:,} rows of {name} that the source no longer has")
             Registry(context.registry).completed(entry.name, table.topic)
             swept.append(Swept(entry.name, str(name), removed))

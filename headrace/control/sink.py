@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
 from headrace.config.source import valid_name
+from headrace.control import deadletters
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.progress import read_progress, wait_settled
@@ -169,6 +170,7 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
                 sink.drop(table.schema)
             sink.forget(entry.tables)
         shutil.rmtree(context.dead_letters / name, ignore_errors=True)
+        deadletters.forget(context, name)
     _discard_run(context, name)
     _unregister(registry, name)
     registry.note(f"sink {name}", "removed", purged=purge)
@@ -336,6 +338,7 @@ def _withdraw(context: Context, name: str) -> None:
 def _discard_run(context: Context, name: str) -> None:
     """Remove checkpoint and progress, so that a namesake later reads from the beginning."""
     shutil.rmtree(context.checkpoints / name, ignore_errors=True)
+    shutil.rmtree(context.requests / name, ignore_errors=True)
     (context.progress / f"{name}.json").unlink(missing_ok=True)
 
 

@@ -64,6 +64,7 @@ def _engine(jars: Sequence[Path], work: Path, cache: AotCache) -> EngineSpec:
     return EngineSpec(
         pipelines=work / "pipelines",
         progress=work / "progress",
+        requests=work / "requests",
         run=work / "run",
         logs=work / "logs",
         work=work / "spark",

@@ -94,6 +94,16 @@ class Home:
         """Directory of the progress reports."""
         return self.root / "progress"
 
+    @property
+    def requests(self) -> Path:
+        """Directory of requests to the sinks' queries."""
+        return self.root / "requests"
+
+    @property
+    def dead_letters(self) -> Path:
+        """Directory of dead letter files; in the lake, so that whatever reads that can read them."""
+        return self.lake / "_dead_letters"
+
     def exists(self) -> bool:
         """Say whether a stack was ever made here."""
         return (self.root / _MARKER).is_file()
@@ -126,6 +136,7 @@ class Home:
                 self.pipelines,
                 self.checkpoints,
                 self.progress,
+                self.requests,
             ):
                 directory.mkdir(exist_ok=True)
         except OSError as error:

@@ -104,11 +104,18 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A record that is no change; it goes to the dead letter queue with its raw bytes."""
+    """A record that is no change; it goes to the dead letter queue with its raw bytes.
+
+    Args:
+        origin: Where it came from.
+        code, reason: What is wrong with it.
+        key: The row it is about, when it tells.
+    """
 
     origin: Origin
     code: str
     reason: str
+    key: Key | None = None
 
 
 Record = Change | Truncate | Ignored | Poison

@@ -20,9 +20,10 @@ from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.base import Sink
 from sinks.memory import MemorySink
-from spark_jobs.apply import Report, apply_records
-from spark_jobs.carry import Burial, Carry
+from spark_jobs.apply import Report, Tables, apply_records
+from spark_jobs.carry import Burial, Carry, NoCarry
 from spark_jobs.collapse import Collapser
+from spark_jobs.held import Holds
 from spark_jobs.latency import Histogram
 
 TABLE = TableId("public", "t")
@@ -32,7 +33,8 @@ SCHEMA = TableSchema(
     ("id",),
 )
 
-NOTHING_CARRIED = Carry(Path("nothing-carried"), 0)
+TABLES = Tables({TABLE: SCHEMA}, {"t": (TABLE, 1)})
+NOTHING_CARRIED = NoCarry()
 
 
 def change(
@@ -62,8 +64,10 @@ def sink() -> MemorySink:
     return made
 
 
-def apply(records: Iterable[Record], target: Sink, carry: Carry = NOTHING_CARRIED) -> Report:
-    return apply_records(records, target, {TABLE: SCHEMA}, carry)
+def apply(
+    records: Iterable[Record], target: Sink, carry: Carry = NOTHING_CARRIED, holds: Holds | None = None
+) -> Report:
+    return apply_records(records, target, TABLES, carry, holds or Holds())
 
 
 def state(of: MemorySink) -> dict[str, dict[str, Any]]:

@@ -190,8 +190,8 @@ def test_trouble_of_the_source_is_never_green(source: SourceSeen, state: State, 
          State.DEGRADED, "no answer"),
         (replace(SINK, progress=replace(PROGRESS, state="failed", error={"message": "read only"})),
          State.FAILED, "read only"),
-        (replace(SINK, progress=replace(PROGRESS, tables={"public.orders": TableProgress(rejected=2)})),
-         State.DEGRADED, "2 changes could not be stored"),
+        (replace(SINK, progress=replace(PROGRESS, tables={"public.orders": TableProgress(behind=1)})),
+         State.DEGRADED, "1 row is behind"),
     ],
 )  # fmt: skip
 def test_trouble_of_the_sink_is_never_green(sink: SinkSeen, state: State, said: str) -> None:

@@ -25,7 +25,7 @@ SINKS = ("search", "cache", "lake")
 
 
 def lag(table: str = "orders", sink: str = "cache", **changed: object) -> TableLag:
-    calm = TableLag("shop", f"public.{table}", sink, State.STREAMING, "", "", 0, 1.2, 12_345, 0, 0, 1)
+    calm = TableLag("shop", f"public.{table}", sink, State.STREAMING, "", "", 0, 1.2, 12_345, 0, 0, 0, 1)
     return replace(calm, **changed)  # type: ignore[arg-type]
 
 

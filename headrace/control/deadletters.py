@@ -1,0 +1,312 @@
+"""The dead letter queue: rejected records found, listed, applied again or given up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy.orm import Session
+
+from headrace.control.context import Context
+from headrace.control.desk import ask, leave
+from headrace.control.registry import DeadLetterEntry, DeadLetterFile, Registry, now_ms
+from headrace.model.errors import UsageError
+from headrace.model.letter import Letter, LetterId
+from headrace.model.position import Position
+from spark_jobs.desk import Request
+from spark_jobs.held import load_holds, nameless_row
+from spark_jobs.letters import read_letters
+
+__all__ = ["Chosen", "LetterState", "Replayed", "discard", "forget", "letter", "letters", "replay"]
+
+_AT_ONCE = 1_000
+_NAMELESS_WITHIN_MS = 12 * 3_600_000
+
+
+class LetterState(str, Enum):
+    """What has become of a rejected record.
+
+    A superseded one needs nothing: a newer change has made its row whole again.
+    """
+
+    WAITING = "waiting"
+    SUPERSEDED = "superseded"
+    REPLAYED = "replayed"
+    DISCARDED = "discarded"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which letters are meant; every condition that is given has to hold.
+
+    Args:
+        numbers: Their numbers in the list.
+        sink, table, code: What they belong to and why they were rejected.
+        state: What has become of them.
+    """
+
+    numbers: Sequence[int] = ()
+    sink: str | None = None
+    table: str | None = None
+    code: str | None = None
+    state: LetterState | None = LetterState.WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of a replay.
+
+    Args:
+        letters: How many records were applied again, those of the same rows included.
+        done: How many of them the sink has taken now, or no longer needs.
+        refused: Why the others were rejected again → how many.
+    """
+
+    letters: int
+    done: int
+    refused: dict[str, int]
+
+
+def letters(context: Context, chosen: Chosen) -> list[DeadLetterEntry]:
+    """Return the chosen letters, oldest first, after a look at what was set aside since the last."""
+    registry = Registry(context.registry)
+    with registry.begin() as session:
+        _index(context, session)
+        _mark_superseded(context, session)
+        return list(
+            session.scalars(
+                select(DeadLetterEntry)
+                .where(*_conditions(chosen))
+                .order_by(DeadLetterEntry.at_ms, DeadLetterEntry.number)
+            )
+        )
+
+
+def letter(context: Context, number: int) -> tuple[DeadLetterEntry, Letter]:
+    """Return one letter: what is known of it, and the record itself.
+
+    Raises:
+        UsageError: When there is none of that number (``LETTER_UNKNOWN``), or its file is gone
+            (``LETTER_GONE``).
+    """
+    found = letters(context, Chosen(numbers=(number,), state=None))
+    if not found:
+        raise UsageError(
+            f"There is no letter {number}.", code="LETTER_UNKNOWN", hint="headrace dlq list --state all"
+        )
+    entry = found[0]
+    file = context.dead_letters / entry.sink / entry.file
+    if file.exists():
+        for one in read_letters(file):
+            if one.id == _id(entry):
+                return entry, one
+    raise UsageError(
+        f"The file {entry.file}, which held letter {number}, is gone.",
+        code="LETTER_GONE",
+        hint="headrace resnapshot reads its row anew.",
+    )
+
+
+def replay(
+    context: Context, chosen: Chosen, *, told: Callable[[int, int], None] = lambda _done, _of: None
+) -> Replayed:
+    """Have the sinks apply letters again, at the position they had: newer data is never overwritten.
+
+    All waiting letters of a chosen letter's row go with it, in their order, for a later one may need what
+    an earlier one carries.
+
+    Args:
+        context: The installation.
+        chosen: Which letters.
+        told: Told how many of how many are done.
+
+    Raises:
+        SinkError: When a sink's query cannot be asked.
+    """
+    everything = letters(context, Chosen(state=chosen.state))
+    meant = {entry.number for entry in letters(context, chosen)}
+    rows = {_row(entry) for entry in everything if entry.number in meant}
+    selected = [entry for entry in everything if _row(entry) in rows and not _too_old(entry)]
+    refused: Counter[str] = Counter(
+        {"LETTER_TOO_OLD": sum(_row(e) in rows and _too_old(e) for e in everything)}
+    )
+    done = tried = 0
+    for sink in sorted({entry.sink for entry in selected}):
+        for part in _parts([entry for entry in selected if entry.sink == sink]):
+            rejected = _ask_again(context, sink, part)
+            _settle(context, part, rejected)
+            tried += len(part)
+            done += len(part) - len(rejected)
+            refused.update(code for code, _ in rejected.values())
+            told(tried, len(selected))
+    Registry(context.registry).note("dead letters", "replayed", letters=tried, done=done)
+    return Replayed(tried, done, {code: count for code, count in refused.items() if count})
+
+
+def discard(context: Context, chosen: Chosen) -> int:
+    """Give letters up; return how many. Their rows stay behind until a newer change or a resnapshot."""
+    selected = letters(context, chosen)
+    with Registry(context.registry).begin() as session:
+        for entry in selected:
+            _decide(session, entry.number, LetterState.DISCARDED)
+    for sink in {entry.sink for entry in selected}:
+        release: dict[str, list[str]] = {}
+        for entry in selected:
+            if entry.sink == sink and entry.row is None:
+                release.setdefault(entry.table, []).append(nameless_row(entry.partition, entry.offset))
+        if release and (context.pipelines / f"{sink}.json").exists():
+            leave(context, sink, Request(release=release))
+    Registry(context.registry).note("dead letters", "discarded", letters=len(selected))
+    return len(selected)
+
+
+def forget(context: Context, sink: str) -> None:
+    """Forget the letters of a sink that is removed with its data."""
+    with Registry(context.registry).begin() as session:
+        session.execute(delete(DeadLetterEntry).where(DeadLetterEntry.sink == sink))
+        session.execute(delete(DeadLetterFile).where(DeadLetterFile.sink == sink))
+
+
+def _index(context: Context, session: Session) -> None:
+    """Take in files that are new or were written again."""
+    known = {(file.sink, file.name): file.stamp for file in session.scalars(select(DeadLetterFile))}
+    for path in sorted(context.dead_letters.glob("*/*.avro")):
+        sink, stamp = path.parent.name, path.stat().st_mtime_ns
+        if known.get((sink, path.name)) == stamp:
+            continue
+        session.execute(
+            delete(DeadLetterEntry).where(
+                DeadLetterEntry.sink == sink,
+                DeadLetterEntry.file == path.name,
+                DeadLetterEntry.state == LetterState.WAITING.value,
+            )
+        )
+        decided = {
+            LetterId(*place)
+            for place in session.execute(
+                select(
+                    DeadLetterEntry.topic,
+                    DeadLetterEntry.epoch,
+                    DeadLetterEntry.partition,
+                    DeadLetterEntry.offset,
+                ).where(DeadLetterEntry.sink == sink)
+            )
+        }
+        session.add_all(_entry(one, path) for one in read_letters(path) if one.id not in decided)
+        session.merge(DeadLetterFile(sink=sink, name=path.name, stamp=stamp))
+        session.flush()
+
+
+def _entry(found: Letter, path: Path) -> DeadLetterEntry:
+    return DeadLetterEntry(
+        sink=path.parent.name,
+        topic=found.id.topic,
+        epoch=found.id.epoch,
+        partition=found.id.partition,
+        offset=found.id.offset,
+        table=found.table,
+        row=found.row,
+        code=found.code,
+        reason=found.reason,
+        at_ms=found.at_ms,
+        file=path.name,
+        state=LetterState.WAITING.value,
+        decided_ms=None,
+    )
+
+
+def _mark_superseded(context: Context, session: Session) -> None:
+    waiting = session.scalars(
+        select(DeadLetterEntry).where(DeadLetterEntry.state == LetterState.WAITING.value)
+    )
+    holds = {}
+    for entry in waiting:
+        if entry.sink not in holds:
+            holds[entry.sink] = load_holds(context.checkpoints / entry.sink)
+        version = Position(entry.epoch, entry.offset).version
+        row = nameless_row(entry.partition, entry.offset) if entry.row is None else entry.row
+        if version not in holds[entry.sink].held.get(entry.table, {}).get(row, ()):
+            entry.state, entry.decided_ms = LetterState.SUPERSEDED.value, now_ms()
+
+
+def _conditions(chosen: Chosen) -> Iterator[ColumnElement[bool]]:
+    if chosen.numbers:
+        yield DeadLetterEntry.number.in_(chosen.numbers)
+    for column, value in (
+        (DeadLetterEntry.sink, chosen.sink),
+        (DeadLetterEntry.table, chosen.table),
+        (DeadLetterEntry.code, chosen.code),
+        (DeadLetterEntry.state, chosen.state.value if chosen.state else None),
+    ):
+        if value is not None:
+            yield column == value
+
+
+def _row(entry: DeadLetterEntry) -> tuple[str, str, str]:
+    return entry.sink, entry.table, entry.row or nameless_row(entry.partition, entry.offset)
+
+
+def _id(entry: DeadLetterEntry) -> LetterId:
+    return LetterId(entry.topic, entry.epoch, entry.partition, entry.offset)
+
+
+def _too_old(entry: DeadLetterEntry) -> bool:
+    """Return whether a store may have forgotten a later delete of a row that nobody could name."""
+    return entry.row is None and now_ms() - entry.at_ms > _NAMELESS_WITHIN_MS
+
+
+def _parts(entries: Iterable[DeadLetterEntry]) -> Iterator[list[DeadLetterEntry]]:
+    """Yield portions to apply at once; the letters of one row stay together."""
+    part: list[DeadLetterEntry] = []
+    for entry in sorted(entries, key=lambda entry: (_row(entry), _id(entry))):
+        if len(part) >= _AT_ONCE and _row(entry) != _row(part[-1]):
+            yield part
+            part = []
+        part.append(entry)
+    if part:
+        yield part
+
+
+def _ask_again(
+    context: Context, sink: str, part: Sequence[DeadLetterEntry]
+) -> dict[tuple[str, int, int], tuple[str, str]]:
+    """Return place → code and reason of those that are rejected again."""
+    files: dict[str, list[tuple[str, int, int, int]]] = {}
+    for entry in part:
+        files.setdefault(entry.file, []).append((entry.topic, entry.epoch, entry.partition, entry.offset))
+    said = ask(context, sink, Request(replay=files))
+    return {
+        (reject["topic"], reject["partition"], reject["offset"]): (reject["code"], reject["reason"])
+        for reject in said["rejects"]
+    }
+
+
+def _settle(
+    context: Context,
+    part: Sequence[DeadLetterEntry],
+    rejected: dict[tuple[str, int, int], tuple[str, str]],
+) -> None:
+    with Registry(context.registry).begin() as session:
+        for entry in part:
+            again = rejected.get((entry.topic, entry.partition, entry.offset))
+            if again is None:
+                _decide(session, entry.number, LetterState.REPLAYED)
+            else:
+                code, reason = again
+                session.execute(
+                    update(DeadLetterEntry)
+                    .where(DeadLetterEntry.number == entry.number)
+                    .values(code=code, reason=reason, state=LetterState.WAITING.value, decided_ms=None)
+                )
+
+
+def _decide(session: Session, number: int, state: LetterState) -> None:
+    session.execute(
+        update(DeadLetterEntry)
+        .where(DeadLetterEntry.number == number)
+        .values(state=state.value, decided_ms=now_ms())
+    )

@@ -1,0 +1,59 @@
+"""Asks a sink's query to do something between two batches, and waits for its answer."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from headrace.config.pipeline import write_private
+from headrace.control.context import Context
+from headrace.control.runner import engine_state
+from headrace.model.errors import SinkError
+from spark_jobs.desk import Request
+
+__all__ = ["ask", "leave"]
+
+_PAUSE_S = 0.05
+
+
+def leave(context: Context, sink: str, request: Request) -> Path:
+    """Leave a request; the query takes it up when it can, and not before the engine runs."""
+    path = context.requests / sink / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
+    write_private(path, request.model_dump_json())
+    return path
+
+
+def ask(context: Context, sink: str, request: Request, *, timeout: float = 120.0) -> dict[str, Any]:
+    """Leave a request and return the answer.
+
+    Raises:
+        SinkError: When the engine does not run (``SINK_AT_REST``), does not answer in time
+            (``SINK_BUSY``; the request is withdrawn), or could not do it, with its own reason.
+    """
+    state = engine_state(context.progress)["state"]
+    if state not in ("ready", "starting") or not (context.pipelines / f"{sink}.json").exists():
+        raise SinkError(
+            f"Sink {sink} cannot be asked: the engine is {state}.",
+            code="SINK_AT_REST",
+            hint=f"headrace sink resume {sink}",
+        )
+    path = leave(context, sink, request)
+    answer = path.with_suffix(".answer")
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if answer.exists() and not path.exists():
+            said: dict[str, Any] = json.loads(answer.read_text())
+            answer.unlink()
+            if error := said.get("error"):
+                raise SinkError(error["message"], code=error["code"], hint=error.get("hint", ""))
+            return said
+        time.sleep(_PAUSE_S)
+    path.unlink(missing_ok=True)
+    raise SinkError(
+        f"Sink {sink} did not come to it within {timeout:.0f} s.",
+        code="SINK_BUSY",
+        hint="Its store may not answer; see `headrace lag`.",
+    )

@@ -1,0 +1,214 @@
+"""Records that a real store refuses: the stream goes on, the repair and a replay heal, nothing is hidden."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import httpx
+import pytest
+import redis
+from confluent_kafka import Producer
+from sqlalchemy import select
+from typer.testing import CliRunner
+
+from headrace.cli.context import open_context
+from headrace.cli.main import app
+from headrace.config.source import SourceSettings
+from headrace.control import lag, sink, source
+from headrace.control.context import Context
+from headrace.control.registry import JournalEntry, Registry
+from headrace.control.runner import stop_engine
+from tests.integration.test_control_pipeline import in_sync, until
+from tests.support.database import Database, fresh_database
+from tests.support.stack import RunningStack
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+TOO_DEEP = '{"a":' * 150 + "1" + "}" * 150
+TOPIC = "letters.public.notes"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table in two sinks."""
+
+    context: Context
+    stack: RunningStack
+    database: Database
+    cache: redis.Redis
+    alias: str
+
+    def document(self, key: int) -> dict[str, Any] | None:
+        url = f"{self.stack.endpoints.elasticsearch_url}/{self.alias}/_doc/{key}"
+        answer = httpx.get(url, timeout=30)
+        source: dict[str, Any] | None = answer.json().get("_source") if answer.status_code == 200 else None
+        return source
+
+    def cached(self, key: int) -> dict[str, Any]:
+        text = self.cache.get(f"letters:notes:{key}")
+        row: dict[str, Any] = json.loads(str(text)) if text else {}
+        return row
+
+    def dlq(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        command = ["dlq", *arguments, "--json", "--home", str(self.stack.home.root)]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == code, done.output
+        said: dict[str, Any] = json.loads(done.stdout)
+        return said
+
+    def waiting(self, sink_name: str) -> list[dict[str, Any]]:
+        letters: list[dict[str, Any]] = self.dlq("list", "--sink", sink_name)["letters"]
+        return letters
+
+    def state(self, sink_name: str) -> lag.SinkLag:
+        return next(one for one in lag.measure(self.context).sinks if one.sink == sink_name)
+
+
+@pytest.fixture(scope="module")
+def place(stack: RunningStack) -> Iterator[Place]:
+    context = open_context(stack.home.root)
+    at = stack.endpoints
+    with fresh_database(at.postgres_dsn, "letters") as database:
+        database.run(
+            "CREATE TABLE notes (id int PRIMARY KEY, title text, doc jsonb, big text)",
+            "ALTER TABLE notes ALTER big SET STORAGE EXTERNAL",
+            "INSERT INTO notes SELECT i, 'n' || i, '{}', repeat('b', 9000) FROM generate_series(1, 3) i",
+        )
+        settings = SourceSettings(heartbeat_ms=300)
+        source.add(context, "letters", database.dsn, settings=settings, wait=False)
+        search, _ = sink.add(
+            context,
+            "lettersearch",
+            "elasticsearch",
+            settings={"url": at.elasticsearch_url},
+            source="letters",
+            wait=False,
+        )
+        sink.add(context, "lettercache", "redis", settings={"url": at.redis_url}, source="letters")
+        until(lambda: in_sync(context))
+        with redis.Redis.from_url(at.redis_url, decode_responses=True) as cache:
+            yield Place(context, stack, database, cache, search.tables[TOPIC]["alias"])
+        for name in ("lettersearch", "lettercache"):
+            sink.remove(context, name, purge=True)
+        source.remove(context, "letters")
+    stop_engine(context.run)
+
+
+def test_a_mapping_conflict_is_set_aside_mended_and_replayed(place: Place) -> None:
+    fresh = secrets.token_hex(5000)
+    place.database.run(f"UPDATE notes SET doc = '{TOO_DEEP}', big = '{fresh}' WHERE id = 1")
+    place.database.run("UPDATE notes SET title = 'later' WHERE id = 1")
+    place.database.run("INSERT INTO notes VALUES (4, 'n4', '{}', 'small')")
+    until(lambda: place.document(4) is not None)
+    until(lambda: len(place.waiting("lettersearch")) == 2)
+    # The second one says nothing of `big`, which the first one changed.
+    first, second = place.waiting("lettersearch")
+    assert first["row"] == second["row"] == "1"
+    assert place.document(1) == {**(place.document(1) or {}), "title": "n1"}
+    until(lambda: place.state("lettersearch").state is lag.State.DEGRADED)
+    assert "1 row is behind" in place.state("lettersearch").reason
+    assert not in_sync(place.context)
+    until(lambda: place.cached(1).get("title") == "later")
+
+    shown = place.dlq("show", str(first["number"]))
+    raw = base64.b64decode(shown["value"]["base64"])
+    assert json.loads(raw)["after"]["big"] == fresh
+    assert json.loads(base64.b64decode(shown["key"]["base64"])) == {"id": 1}
+    assert shown["schema"]["name"] == "notes"
+
+    assert place.dlq("replay", "--sink", "lettersearch", "--dry-run")["dry_run"] is True
+    again = place.dlq("replay", "--sink", "lettersearch", code=1)
+    assert (again["letters"], again["done"]) == (2, 0)
+    assert len(place.waiting("lettersearch")) == 2
+
+    deeper = {"properties": {"doc": {"type": "flattened", "depth_limit": 500, "ignore_above": 8191}}}
+    url = f"{place.stack.endpoints.elasticsearch_url}/{place.alias}/_mapping"
+    httpx.put(url, json=deeper, timeout=30).raise_for_status()
+    # Only one is named; the other goes with it, for they are of one row.
+    assert place.dlq("replay", str(second["number"])) == {"letters": 2, "done": 2, "refused": {}}
+    healed = place.document(1)
+    assert healed is not None
+    assert (healed["title"], healed["big"]) == ("later", fresh)
+    until(lambda: in_sync(place.context))
+    assert place.waiting("lettersearch") == []
+
+
+def test_a_newer_change_of_the_row_makes_a_letter_needless(place: Place) -> None:
+    until(lambda: in_sync(place.context))
+    place.cache.lpush("letters:notes:10", "a stranger's")
+    place.database.run("INSERT INTO notes VALUES (10, 'n10', '{}', 'small')")
+    until(lambda: len(place.waiting("lettercache")) == 1)
+    assert place.waiting("lettercache")[0]["code"] == "REDIS_KEY_TAKEN"
+    until(lambda: place.document(10) is not None)
+    place.cache.delete("letters:notes:10")
+    place.database.run("UPDATE notes SET title = 'newer' WHERE id = 10")
+    until(lambda: place.cached(10).get("title") == "newer")
+    until(lambda: in_sync(place.context))
+    letters = place.dlq("list", "--sink", "lettercache", "--state", "all")["letters"]
+    assert [letter["state"] for letter in letters] == ["superseded"]
+    assert place.dlq("replay", str(letters[0]["number"]))["letters"] == 0
+
+
+def test_a_poison_record_delays_nobody_and_can_be_given_up(place: Place) -> None:
+    until(lambda: in_sync(place.context))
+    producer = Producer({"bootstrap.servers": place.context.kafka_bootstrap})
+    poison = b'{"op": "c", "after'
+    producer.produce(TOPIC, poison, b"\xff\x00", headers=[("who", b"a stranger")])
+    assert producer.flush(20) == 0
+    place.database.run("INSERT INTO notes VALUES (20, 'n20', '{}', 'small')")
+    until(lambda: place.cached(20) != {})
+    until(lambda: len(place.dlq("list")["letters"]) == 2)
+    (letter,) = place.waiting("lettersearch")
+    assert letter["row"] is None
+    shown = place.dlq("show", str(letter["number"]))
+    assert base64.b64decode(shown["value"]["base64"]) == poison
+    assert base64.b64decode(shown["key"]["base64"]) == b"\xff\x00"
+    assert shown["headers"][0]["value"]["text"] == "a stranger"
+    file = place.context.dead_letters / "lettersearch" / letter["file"]
+    with file.open("rb") as stream:
+        (stored,) = fastavro.reader(stream)
+    assert stored["value"] == poison  # type: ignore[index, call-overload]
+    assert not in_sync(place.context)
+    assert place.dlq("discard", "--code", letter["code"])["discarded"] == 2
+    until(lambda: in_sync(place.context))
+    assert place.waiting("lettersearch") == []
+    events = {entry.event for entry in _journal(place.context)}
+    assert {"replayed", "discarded"} <= events
+
+
+def test_a_queue_that_cannot_be_written_stops_the_sink_before_anything_is_lost(place: Place) -> None:
+    until(lambda: in_sync(place.context))
+    folder = place.context.dead_letters / "lettercache"
+    aside = folder.with_name("aside")
+    folder.rename(aside)
+    folder.write_text("where letters would go")
+    place.cache.lpush("letters:notes:30", "a stranger's")
+    place.database.run("INSERT INTO notes VALUES (30, 'n30', '{}', 'small')")
+    until(lambda: place.state("lettercache").state is lag.State.FAILED)
+    assert "cannot be set aside" in place.state("lettercache").reason
+    until(lambda: place.document(30) is not None)  # the other sink goes on
+    folder.unlink()
+    aside.rename(folder)
+    until(lambda: len(place.waiting("lettercache")) == 1)
+    place.cache.delete("letters:notes:30")
+    assert place.dlq("replay", "--all")["done"] == 1
+    assert place.cached(30)["title"] == "n30"
+    until(lambda: in_sync(place.context))
+
+
+def test_who_names_no_letters_is_asked_which(place: Place) -> None:
+    command = ["dlq", "discard", "--home", str(place.stack.home.root)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
+    assert "LETTERS_UNNAMED" in done.output
+
+
+def _journal(context: Context) -> list[Any]:
+    with Registry(context.registry).begin() as session:
+        return list(session.scalars(select(JournalEntry)))
