@@ -22,7 +22,7 @@ PYTEST = PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test deep unit e2e faults bench lint types fmt docs lock clean distclean
+.PHONY: help demo up down status test deep unit e2e faults bench lint types fmt docs golden lock clean distclean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -71,8 +71,12 @@ fmt: $(READY) ## Format, and mend what can be mended
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-docs: $(READY) ## Write docs/cli.md anew from the commands themselves
+docs: $(READY) ## Write docs/cli.md and docs/types.md anew from the code itself
 	@$(BIN)/python -m typer headrace.cli.main utils docs --name headrace --output docs/cli.md
+	@$(BIN)/python -m tests.golden.page
+
+golden: $(READY) ## Record anew what the real connector says of every Postgres type
+	@$(BIN)/python -m tests.golden.record
 
 lock: $(READY) ## Pin every dependency anew, with hashes (needs the network)
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes \

@@ -2,7 +2,7 @@
 
 The wire format is JSON without schemas, so the meaning of a value comes from the catalogue
 (:class:`TableSchema`), with the connector's ``decimal.handling.mode=string``,
-``time.precision.mode=microseconds`` and ``binary.handling.mode=base64``.
+``time.precision.mode=microseconds`` and ``binary.handling.mode=bytes``, base64 in JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 import orjson
 
@@ -52,12 +54,58 @@ def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return nested
 
 
+_NUMERIC = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
+_FOREVER, _NEVER = "infinity", "-infinity"
+
+_FIRST_DAY, _LAST_DAY = -2_440_588, 2_145_042_905  # what a Postgres date holds
+_DAYS = {2_146_033_979: _FOREVER, -622_191_234: _FOREVER, -2_147_472_691: _NEVER, -625_821_272: _NEVER}
+"""Infinite dates, as the stream and as a snapshot have them."""
+
+_FIRST_US, _LAST_US = -210_866_803_200_000_000, 2**63 - 2
+_STAMPS = {2**63 - 1: _FOREVER, -(2**63): _NEVER}
+
+
+def _numeric(value: Any) -> str:
+    text = str(value)
+    return _NUMERIC.get(text, text)
+
+
+def _rounded(value: Any) -> str:
+    """Return a number that has no digits behind its point without those that the connector adds."""
+    text = _numeric(value)
+    return text.rstrip("0").removesuffix(".") if "." in text else text
+
+
+def _days(value: int) -> int | str:
+    if _FIRST_DAY <= value <= _LAST_DAY:
+        return value
+    if value not in _DAYS:
+        raise ValueError("a date beyond what Postgres holds")
+    return _DAYS[value]
+
+
+def _stamp(value: int) -> int | str:
+    if _FIRST_US <= value <= _LAST_US:
+        return value
+    if value not in _STAMPS:
+        raise ValueError("a timestamp beyond the year 294246, which the connector has lost")
+    return _STAMPS[value]
+
+
 _CONVERT: dict[LogicalType, Callable[[Any], Any]] = {
     LogicalType.BYTES: _bytes,
     LogicalType.FLOAT32: _float,
     LogicalType.FLOAT64: _float,
-    LogicalType.NUMERIC: str,
+    LogicalType.NUMERIC: _numeric,
+    LogicalType.DATE: _days,
+    LogicalType.TIMESTAMP: _stamp,
 }
+
+
+def _converter(column: Column) -> Callable[[Any], Any] | None:
+    if column.type is LogicalType.NUMERIC and column.scale is not None and column.scale < 0:
+        return _rounded
+    return _CONVERT.get(column.type)
 
 
 class Decoder:
@@ -81,14 +129,20 @@ class Decoder:
             [placeholder],
             [self._in_base64],
             list(placeholder.encode()),
-            {placeholder: placeholder},
+            [_java_uuid(placeholder)],
+            f'{{"{placeholder}":"{placeholder}"}}',
         )
-        self._traces = (placeholder, self._in_base64, ",".join(map(str, placeholder.encode()[:8])))
+        self._traces = (
+            placeholder,
+            self._in_base64,
+            _java_uuid(placeholder),
+            ",".join(map(str, placeholder.encode()[:8])),
+        )
         self._names = [column.name for column in schema.columns]
         self._converters = [
             (column.name, _each(convert) if column.dimensions else convert)
             for column in schema.columns
-            if (convert := _CONVERT.get(column.type))
+            if (convert := _converter(column))
         ]
 
     def decode(
@@ -172,9 +226,13 @@ class Decoder:
         return row
 
     def _scalar(self, name: str, value: Any) -> Any:
-        column: Column = self._schema.by_name[name]
-        convert = _CONVERT.get(column.type)
+        convert = _converter(self._schema.by_name[name])
         return value if value is None or convert is None else convert(value)
+
+
+def _java_uuid(text: str) -> str:
+    """Return what Java's ``UUID.nameUUIDFromBytes`` makes of a text; MD5 is no secret here."""
+    return str(UUID(bytes=md5(text.encode(), usedforsecurity=False).digest(), version=3))
 
 
 def _text(image: Any) -> str | None:

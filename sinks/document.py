@@ -7,7 +7,7 @@
 | float | number; ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, which JSON has no numbers for |
 | json | the document itself, number spellings included |
 | bytes | base64 |
-| date, time, timestamp, timestamptz | ISO-8601 |
+| date, time, timestamp, timestamptz | ISO-8601; ``"infinity"`` and ``"-infinity"`` |
 | array | nested array |
 """
 
@@ -35,6 +35,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a zone is me
 _FIRST_US, _LAST_US = -719_162 * _DAY_US, 2_932_896 * _DAY_US
 _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
 _WRAP = "%json"
+_INFINITE = ("infinity", "-infinity")
 
 
 class BadValue(ValueError):
@@ -68,14 +69,28 @@ def percent(text: str, unsafe: re.Pattern[str]) -> str:
     return unsafe.sub(lambda match: "".join(f"%{byte:02X}" for byte in match.group().encode()), text)
 
 
-_date = lru_cache(maxsize=65_536)(date_text)
+_spelled = lru_cache(maxsize=65_536)(date_text)
 
 
-def _stamp(micros: int) -> datetime | str:
+def _date(days: Any) -> str:
+    return days if days in _INFINITE else _spelled(days)
+
+
+def _days(text: str) -> int | str:
+    return text if text in _INFINITE else date_days(text)
+
+
+def _micros(text: str) -> int | str:
+    return text if text in _INFINITE else micros_of(text)
+
+
+def _stamp(micros: int | str) -> datetime | str:
+    if isinstance(micros, str):
+        return _date(micros)
     if _FIRST_US <= micros < _LAST_US:
         return _EPOCH + timedelta(0, 0, micros)  # orjson spells it, and fast
     days, rest = divmod(micros, _DAY_US)
-    return f"{_date(days)}T{time_text(rest)}"
+    return f"{_spelled(days)}T{time_text(rest)}"
 
 
 def _float(value: float) -> float | str:
@@ -145,9 +160,9 @@ _DECODE: dict[LogicalType, _Convert] = {
     LogicalType.FLOAT64: float,
     LogicalType.JSON: _unwrapped,
     LogicalType.BYTES: base64.b64decode,
-    LogicalType.DATE: date_days,
+    LogicalType.DATE: _days,
     LogicalType.TIME: _time_micros,
-    LogicalType.TIMESTAMP: micros_of,
+    LogicalType.TIMESTAMP: _micros,
 }
 
 

@@ -119,7 +119,7 @@ def _from_dict(value: dict[str, Any]) -> Letter:
         code=value["code"],
         reason=value["reason"],
         row=value["row"],
-        at_ms=int(value["at_ms"].timestamp() * 1000),
+        at_ms=round(value["at_ms"].timestamp() * 1000),
         schema=value["schema"],
         key=value["key"],
         value=value["value"],

@@ -9,12 +9,13 @@ from typing import Any
 from psycopg.rows import DictRow
 
 from connectors.postgres.session import Session, rows
-from connectors.postgres.types import array_limit, logical_type, numeric_digits
+from connectors.postgres.types import array_limit, logical_type, numeric_digits, wants_full
 from headrace.model.errors import SourceError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 __all__ = [
     "GENERATED",
+    "UNCHANGED_NULL",
     "UNFAITHFUL",
     "Left",
     "columns_left_out",
@@ -29,6 +30,7 @@ Left = dict[TableId, list[tuple[str, str, str]]]
 
 GENERATED = "generated"
 UNFAITHFUL = "type"
+UNCHANGED_NULL = "unchanged"
 
 _TABLES = """
 SELECT n.nspname AS schema, c.relname AS name
@@ -63,8 +65,12 @@ WITH RECURSIVE resolved AS (
 )
 SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.native, r.typmod, r.dimensions,
-       t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind
+       t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
+       CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f') FROM pg_partition_tree(c.oid) p
+                                     JOIN pg_class l ON l.oid = p.relid WHERE p.isleaf)
+       ELSE c.relreplident = 'f' END AS "full"
 FROM resolved r
+JOIN pg_class c ON c.oid = r.attrelid
 JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 ORDER BY r.attrelid, r.attnum
@@ -124,15 +130,15 @@ def read_tables(connection: Session, tables: Sequence[TableId]) -> list[TableSch
 def columns_left_out(connection: Session, tables: Sequence[TableId]) -> Left:
     """Return per table the columns that cannot be captured, and why.
 
-    The reason is :data:`GENERATED`, :data:`UNFAITHFUL` or, for a column that is captured, a sentence
-    on which of its values do not arrive as they are.
+    The reason is :data:`GENERATED`, :data:`UNFAITHFUL`, :data:`UNCHANGED_NULL` or, for a column that is
+    captured, a sentence on which of its values do not arrive as they are.
     """
     described, _ = _describe(connection, tables)
     left: Left = {}
     for table, columns in described.items():
         for row in columns:
             if _column(row) is None:
-                why = GENERATED if row["generated"] else UNFAITHFUL
+                why = _why_left(row)
             else:
                 why = array_limit(row["element"], row["element_kind"]) if row["element"] else ""
             if why:
@@ -159,12 +165,20 @@ def _describe(
     return described, keys
 
 
+def _why_left(row: dict[str, Any]) -> str:
+    if row["generated"]:
+        return GENERATED
+    element = row["element"]
+    curable = element is not None and wants_full(element, row["element_kind"]) and row["dimensions"] <= 1
+    return UNCHANGED_NULL if curable and not row["full"] else UNFAITHFUL
+
+
 def _column(row: dict[str, Any]) -> Column | None:
     if row["generated"]:
         return None
     array = row["element"] is not None
     name, kind = (row["element"], row["element_kind"]) if array else (row["type"], row["kind"])
-    meaning = logical_type(name, kind, element=array)
+    meaning = logical_type(name, kind, element=array, full=bool(row["full"]))
     if meaning is None or row["dimensions"] > 1:  # inner arrays arrive as NULLs or as Java object names
         return None
     precision, scale = numeric_digits(row["typmod"]) if meaning is LogicalType.NUMERIC else (None, None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from connectors.postgres.catalogue import GENERATED, UNFAITHFUL, columns_left_out, oids
+from connectors.postgres.catalogue import GENERATED, UNCHANGED_NULL, UNFAITHFUL, columns_left_out, oids
 from connectors.postgres.session import Session, rows
+from connectors.postgres.suspects import check_values
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 
@@ -13,6 +14,7 @@ __all__ = ["check_server", "check_tables"]
 
 _OLDEST = 14
 _LONG_S = 60
+_LEFT = (GENERATED, UNFAITHFUL, UNCHANGED_NULL)
 
 _SERVER = """
 SELECT current_setting('server_version_num')::int AS version,
@@ -171,6 +173,9 @@ def check_tables(connection: Session, tables: Sequence[TableId]) -> Iterator[Fin
         troubles = [*_kind(table, row), *_rights(table, row), *_identity(table, row)]
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, name, native, why, name in (row["key"] or ())))
+        if row["readable"]:
+            excluded = {name for name, _, why in left.get(table, []) if why in _LEFT}
+            troubles += check_values(connection, table, excluded)
         yield from troubles
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             yield _ok("SOURCE_TABLE", f"{table}: key ({', '.join(row['key'])})")
@@ -254,7 +259,7 @@ def _within(key: object, identity: object) -> bool:
 
 
 def _left_out(table: TableId, name: str, native: str, why: str, in_key: bool) -> Finding:
-    if why not in (GENERATED, UNFAITHFUL):
+    if why not in _LEFT:
         return _warning("SOURCE_COLUMN_LIMIT", f"{table}: column {name} ({native}): {why}.")
     if in_key:
         return _error(
@@ -265,6 +270,13 @@ def _left_out(table: TableId, name: str, native: str, why: str, in_key: bool) ->
         return _warning(
             "SOURCE_COLUMN_GENERATED",
             f"{table}: generated column {name} is not mirrored; the stream does not carry it.",
+        )
+    if why == UNCHANGED_NULL:
+        return _warning(
+            "SOURCE_COLUMN_UNCHANGED",
+            f"{table}: column {name} ({native}) is not mirrored: when another column is updated, its large"
+            " values would arrive as NULL.",
+            f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;  -- then it is",
         )
     return _warning(
         "SOURCE_COLUMN_TYPE",

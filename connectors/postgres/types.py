@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.model.schema import LogicalType
 
-__all__ = ["array_limit", "logical_type", "numeric_digits"]
+__all__ = ["array_limit", "logical_type", "numeric_digits", "wants_full"]
 
 _T = LogicalType
 _TYPES: dict[str, LogicalType] = {
@@ -16,6 +16,7 @@ _TYPES: dict[str, LogicalType] = {
     "float4": _T.FLOAT32,
     "float8": _T.FLOAT64,
     "numeric": _T.NUMERIC,
+    "money": _T.NUMERIC,
     "text": _T.TEXT,
     "varchar": _T.TEXT,
     "bpchar": _T.TEXT,
@@ -36,6 +37,7 @@ _TYPES: dict[str, LogicalType] = {
     "macaddr": _T.OTHER,
     "macaddr8": _T.OTHER,
     "ltree": _T.OTHER,
+    "tsvector": _T.OTHER,
     "int4range": _T.OTHER,
     "int8range": _T.OTHER,
     "numrange": _T.OTHER,
@@ -46,34 +48,43 @@ _TYPES: dict[str, LogicalType] = {
 
 _ARRAYS = frozenset(
     {
-        *("bool", "int2", "int4", "int8", "float4", "float8", "numeric"),
-        *("text", "varchar", "bpchar", "citext", "uuid"),
-        *("date", "time", "timestamp", "timestamptz"),
-        *("inet", "cidr", "macaddr"),
+        *("int4", "int8", "text", "varchar", "bpchar", "uuid", "json", "jsonb", "bytea", "date"),
     }
 )
+"""Element types whose arrays arrive as they are, or say that they are unchanged."""
+
+_ARRAYS_WHEN_FULL = frozenset(
+    {
+        *("bool", "int2", "oid", "float4", "float8", "numeric", "citext", "ltree"),
+        *("timestamp", "timestamptz", "inet", "cidr", "macaddr"),
+    }
+)
+"""Element types whose large unchanged arrays arrive as NULL, unless the log holds the old row whole."""
+
 _ARRAY_LIMITS = {
     "numeric": "an array with NaN or infinity arrives as NULL",
-    "date": "infinity inside an array arrives as a date",
-    "time": "24:00 inside an array arrives as 00:00",
-    "timestamp": "infinity inside an array arrives as a timestamp",
+    "date": "a date before 1582-10-15 inside an array may arrive as another",
 }
 _ENUM_ARRAY_LIMIT = "an array with a NULL inside arrives as NULL"
 
 
-def logical_type(name: str, kind: str, *, element: bool = False) -> LogicalType | None:
+def logical_type(name: str, kind: str, *, element: bool = False, full: bool = False) -> LogicalType | None:
     """Return the meaning of a type, None when the connector does not deliver it faithfully.
 
     Args:
         name: ``pg_type.typname``.
         kind: ``pg_type.typtype``.
         element: True for the element type of an array.
+        full: True when the table's replica identity is FULL.
     """
-    if kind == "e":
-        return LogicalType.ENUM
-    if element and name not in _ARRAYS:
+    if element and not (name in _ARRAYS or (full and (kind == "e" or name in _ARRAYS_WHEN_FULL))):
         return None
-    return _TYPES.get(name)
+    return LogicalType.ENUM if kind == "e" else _TYPES.get(name)
+
+
+def wants_full(name: str, kind: str) -> bool:
+    """Return whether arrays of an element type are delivered only under REPLICA IDENTITY FULL."""
+    return kind == "e" or name in _ARRAYS_WHEN_FULL
 
 
 def array_limit(name: str, kind: str) -> str:

@@ -29,10 +29,10 @@ class LogicalType(str, Enum):
     ENUM = "enum"  # str
     JSON = "json"  # str, the document's text
     BYTES = "bytes"  # bytes
-    DATE = "date"  # int, days since 1970-01-01 (proleptic Gregorian)
+    DATE = "date"  # int, days since 1970-01-01 (proleptic Gregorian), or "infinity", "-infinity"
     TIME = "time"  # int, microseconds since midnight
-    TIMESTAMP = "timestamp"  # int, microseconds since 1970-01-01 00:00, no zone
-    TIMESTAMPTZ = "timestamptz"  # str, ISO-8601 in UTC with a trailing Z
+    TIMESTAMP = "timestamp"  # int, microseconds since 1970-01-01 00:00, no zone, or as for a date
+    TIMESTAMPTZ = "timestamptz"  # str, ISO-8601 in UTC with a trailing Z, or as for a date
     INTERVAL = "interval"  # str, ISO-8601 duration
     OTHER = "other"  # str, the type's text output
 

@@ -142,6 +142,10 @@ def _scalar(kind: LogicalType, value: Any) -> Any:
             return _json(json.loads(value, parse_int=_Number, parse_float=_Number))
         case LogicalType.BOOLEAN:
             return bool(value)
+        case LogicalType.DATE | LogicalType.TIMESTAMP:
+            if not isinstance(value, int) and value not in _INFINITE:
+                raise TypeError("no number")
+            return value
         case _:
             return value
 
@@ -181,6 +185,8 @@ def key_text(column: Column, value: Any) -> str | None:
             if not number.is_finite():
                 return _numeric(value)
             return format(number.normalize() if number else Decimal(0), "f")
+        case LogicalType.DATE | LogicalType.TIMESTAMP if value in _INFINITE:
+            return str(value)
         case LogicalType.DATE:
             return date_text(value)
         case LogicalType.TIME:

@@ -17,8 +17,13 @@ from sinks.delta import DeltaSink
 # A large drawn row makes Hypothesis warn about the length of its own repr.
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 
-UNSTORABLE = ("+294276-12-31T23:59:59.999999Z", "infinity", "-infinity")
-"""What a timestamp of 64-bit microseconds has no number for."""
+INFINITE = ("infinity", "-infinity")
+UNSTORABLE = {
+    LogicalType.TIMESTAMPTZ: ("+294276-12-31T23:59:59.999999Z", *INFINITE),
+    LogicalType.TIMESTAMP: INFINITE,
+    LogicalType.DATE: INFINITE,
+}
+"""What a timestamp of 64-bit microseconds, or a day, has no number for."""
 
 PRICED = TableSchema(
     TableId("public", "priced"),
@@ -38,9 +43,9 @@ class TestRewriting(SinkContract):
 
     @pytest.fixture(autouse=True)
     def storable(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        edges = specimens.EDGES[LogicalType.TIMESTAMPTZ]
-        kept = tuple(edge for edge in edges if edge not in UNSTORABLE)
-        monkeypatch.setitem(specimens.EDGES, LogicalType.TIMESTAMPTZ, kept)
+        for kind, unstorable in UNSTORABLE.items():
+            kept = tuple(edge for edge in specimens.EDGES[kind] if edge not in unstorable)
+            monkeypatch.setitem(specimens.EDGES, kind, kept)
 
     @pytest.fixture
     def sink(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeltaSink]:
@@ -53,15 +58,19 @@ class TestRewriting(SinkContract):
         yield sink
         sink.close()
 
-    @pytest.mark.parametrize("value", UNSTORABLE)
-    def test_a_time_beyond_the_type_is_refused_by_name(self, sink: DeltaSink, value: str) -> None:
-        schema = table("times", {"id": LogicalType.INT64, "t": LogicalType.TIMESTAMPTZ}, ["id"])
+    @pytest.mark.parametrize(
+        ("kind", "value"), [(kind, value) for kind, values in UNSTORABLE.items() for value in values]
+    )
+    def test_a_time_beyond_the_type_is_refused_by_name(
+        self, sink: DeltaSink, kind: LogicalType, value: str
+    ) -> None:
+        schema = table("times", {"id": LogicalType.INT64, "t": kind}, ["id"])
         sink.prepare(schema)
-        good = upsert(schema, {"id": 1, "t": "2026-01-01T00:00:00Z"}, at(1))
+        good = upsert(schema, {"id": 1, "t": specimens.EDGES[kind][0]}, at(1))
         outcomes = sink.apply(schema, [good, upsert(schema, {"id": 2, "t": value}, at(2))])
         assert outcomes[0] == APPLIED
         assert isinstance(outcomes[1], Rejected)
-        assert outcomes[1].code == "DELTA_VALUE_TIMESTAMPTZ"
+        assert outcomes[1].code == f"DELTA_VALUE_{kind.value.upper()}"
         assert state(sink, schema) == expected(schema, [good])
 
 

@@ -12,9 +12,14 @@ import pytest
 from typer.main import get_command
 
 from headrace.cli.main import app
+from tests.golden.page import page as types_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_the_page_of_types_is_current() -> None:
+    assert (ROOT / "docs/types.md").read_text(encoding="utf-8") == types_page(), "run `make docs`"
 
 
 def test_the_command_page_is_current() -> None:

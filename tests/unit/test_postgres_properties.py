@@ -127,8 +127,11 @@ def test_a_type_has_a_meaning_or_is_left_out(name: str, kind: str, meaning: Logi
 
 def test_arrays_are_taken_only_of_elements_that_arrive_whole() -> None:
     assert logical_type("text", "b", element=True) is LogicalType.TEXT
-    assert logical_type("mood", "e", element=True) is LogicalType.ENUM
-    assert logical_type("jsonb", "b", element=True) is None
+    assert logical_type("mood", "e", element=True) is None
+    assert logical_type("mood", "e", element=True, full=True) is LogicalType.ENUM
+    assert logical_type("numeric", "b", element=True) is None
+    assert logical_type("numeric", "b", element=True, full=True) is LogicalType.NUMERIC
+    assert logical_type("time", "b", element=True, full=True) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+# ruff: noqa: E501
+"""Writes ``docs/types.md`` from the code and the golden records: ``python -m tests.golden.page``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from connectors.postgres.types import array_limit, wants_full
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from sinks.delta.shape import shape_of
+from sinks.elasticsearch.mapping import properties
+from tests.golden.meaning import Golden, column_of, goldens
+
+__all__ = ["page"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "types.md"
+
+_HEAD = """\
+# What each Postgres type becomes
+
+Written by `make docs` from the code and from records of the real connector (`tests/golden/types.jsonl`, recorded by
+`make golden`). `tests/unit/test_golden.py` holds every value there against Postgres' own output, from snapshot and from
+stream; `sinks/contract.py`'s suite holds every meaning against every store, there and back.
+
+A value arrives equal or its record is refused by name; it is never rounded and never a placeholder. A column of a type
+that is *left out* is named at registration. A domain is what it is based on.
+
+"""
+
+_TAIL = """
+The document form is what Redis holds as JSON (in `hash` format each field holds that form) and what Elasticsearch keeps
+in `_source`; the field type only decides how it is searched. A value beyond what a field can index, such as NaN or a year
+past 9999, stays in `_source` and is listed in `_ignored`.
+
+## Values that are not delivered
+
+| what | what happens |
+|---|---|
+| `date` before Christ or of 5 to 14 October 1582 | a snapshot would deliver another date: such columns are refused at registration (`SOURCE_VALUES`); the stream is right |
+| `interval` infinity (Postgres 17) | arrives as zero: refused at registration; not recognised in the stream |
+| arrays of several dimensions | elements arrive as NULL: refused at registration; not recognised in the stream |
+| array bounds other than 1 | are not kept |
+| `numeric[]` with NaN or infinity, enum arrays with NULL | arrive as NULL; the column is named at registration (`SOURCE_COLUMN_LIMIT`) |
+| `timestamp` beyond the year 294246 | refused by name (`RECORD_MALFORMED`), to the dead letter queue |
+| infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name |
+| columns of a table whose REPLICA IDENTITY is taken back from FULL | large unchanged arrays of the types marked FULL arrive as NULL: do not |
+"""
+
+_FORMS = {
+    LogicalType.BOOLEAN: "`true`, `false`",
+    LogicalType.INT16: "number",
+    LogicalType.INT32: "number",
+    LogicalType.INT64: "number",
+    LogicalType.FLOAT32: 'number; `"NaN"`, `"Infinity"`',
+    LogicalType.FLOAT64: 'number; `"NaN"`, `"Infinity"`',
+    LogicalType.NUMERIC: "string, every digit",
+    LogicalType.TEXT: "string",
+    LogicalType.UUID: "string",
+    LogicalType.ENUM: "string",
+    LogicalType.JSON: "the document itself",
+    LogicalType.BYTES: "base64",
+    LogicalType.DATE: "ISO-8601",
+    LogicalType.TIME: "`HH:MM:SS.ffffff`, 24:00:00 kept",
+    LogicalType.TIMESTAMP: "ISO-8601 without zone",
+    LogicalType.TIMESTAMPTZ: "ISO-8601 in UTC",
+    LogicalType.INTERVAL: "ISO-8601 duration, fields kept",
+    LogicalType.OTHER: "string, Postgres' text output",
+}
+
+
+def page() -> str:
+    """Return the page."""
+    lines = ["| Postgres | meaning | document form | Elasticsearch | Delta | |", "|---|---|---|---|---|---|"]
+    seen: dict[str, Golden] = {}
+    for golden in goldens():
+        if not golden.phase.startswith("unchanged"):
+            seen.setdefault(golden.native, golden)
+    lines += [_line(golden) for golden in seen.values()]
+    return _HEAD + "\n".join(lines) + "\n" + _TAIL
+
+
+def _line(golden: Golden) -> str:
+    column = column_of(golden)
+    if column is None:
+        return f"| `{golden.native}` | *left out* | | | | |"
+    schema = TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT32), column), ("id",))
+    field = properties(schema)["v"]
+    lake = shape_of(schema).fields[1].type
+    form = _FORMS[column.type]
+    cells = (
+        f"`{golden.native}`",
+        column.type.value,
+        f"array of {form}" if column.dimensions else form,
+        f"`{field['type']}`" + (" + `number`: double" if "number" in field.get("fields", {}) else ""),
+        f"`{lake}`".replace("element: ", ""),
+        _note(golden),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _note(golden: Golden) -> str:
+    name, kind, element, element_kind, _ = golden.type
+    if element is None:
+        bounded = name == "numeric" and golden.type[4] >= 4
+        return "NaN is refused in Delta" if bounded else ""
+    notes = ["only under REPLICA IDENTITY FULL"] if wants_full(element, element_kind or kind) else []
+    return "; ".join([*notes, *filter(None, [array_limit(element, element_kind or kind)])])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
