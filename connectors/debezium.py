@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import md5
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,7 @@ from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableSchema
 from headrace.model.values import key_of
 
-__all__ = ["ENVELOPE", "Decoder", "streamed"]
+__all__ = ["ENVELOPE", "Decoder", "Drift", "streamed"]
 
 ENVELOPE = (
     "before string, after string, op string, "
@@ -108,8 +108,24 @@ def _converter(column: Column) -> Callable[[Any], Any] | None:
     return _CONVERT.get(column.type)
 
 
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How a record's columns differ from the schema they are decoded with.
+
+    Args:
+        added: Columns that the schema does not have; their values are passed over.
+        missing: Columns that the record does not have.
+    """
+
+    added: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
 class Decoder:
     """Decodes the records of one topic.
+
+    Attributes:
+        drift: How the newest row image differs from the schema; None when it does not.
 
     Args:
         schema: The table's catalogue.
@@ -138,6 +154,7 @@ class Decoder:
             _java_uuid(placeholder),
             ",".join(map(str, placeholder.encode()[:8])),
         )
+        self.drift: Drift | None = None
         self._names = [column.name for column in schema.columns]
         self._converters = [
             (column.name, _each(convert) if column.dimensions else convert)
@@ -219,6 +236,11 @@ class Decoder:
 
     def _row(self, image: Mapping[str, Any], absent: frozenset[str]) -> dict[str, Any]:
         row = {name: image[name] for name in self._names if name in image and name not in absent}
+        if len(row) + len(absent) != len(self._names) or len(image) != len(self._names):
+            names = frozenset(self._names)
+            self.drift = Drift(tuple(image.keys() - names), tuple(names - image.keys()))
+        else:
+            self.drift = None
         for name, convert in self._converters:
             value = row.get(name)
             if value is not None:

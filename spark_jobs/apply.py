@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from connectors.debezium import Decoder
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.change import Change, Ignored, Origin, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
@@ -56,7 +57,16 @@ class Report:
     rejects: list[dict[str, Any]] = field(default_factory=list)
     spent: list[str] = field(default_factory=list)
     holds: Holds = field(default_factory=Holds)
+    drifts: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     error: dict[str, Any] | None = None
+
+    def drift(self, tables: Tables, by_topic: Mapping[str, Decoder]) -> Report:
+        """Note, for the tables that had records, how their columns differ from what is mirrored."""
+        for topic, (table, _) in tables.topics.items():
+            if str(table) in self.tables:
+                found = by_topic[topic].drift
+                self.drifts[str(table)] = asdict(found) if found is not None else None
+        return self
 
     def table(self, table: TableId) -> dict[str, Any]:
         """Return the counters of one table."""
@@ -88,6 +98,7 @@ class Report:
                 "rejects": self.rejects,
                 "spent": self.spent,
                 "holds": self.holds.as_dict(),
+                "drifts": self.drifts,
                 "error": self.error,
             }
         )
@@ -108,6 +119,7 @@ class Report:
             total.rejects.extend(report.rejects)
             total.spent.extend(report.spent)
             total.holds.add(report.holds)
+            total.drifts.update(report.drifts)
             total.error = total.error or report.error
         return total
 
@@ -117,7 +129,7 @@ class Report:
         raw = orjson.loads(data)
         latency = Histogram({int(k): v for k, v in raw["latency"].items()})
         holds = Holds.from_dict(raw["holds"])
-        return cls(raw["tables"], latency, raw["rejects"], raw["spent"], holds, raw["error"])
+        return cls(raw["tables"], latency, raw["rejects"], raw["spent"], holds, raw["drifts"], raw["error"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +354,10 @@ def partition_applier(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sink, tables = sink_of(pipeline)
-        decoded = records(batches, decoders(pipeline))
+        by_topic = decoders(pipeline)
+        decoded = records(batches, by_topic)
         report = apply_records(decoded, sink, tables, carry_of(pipeline, batch_id), holds_of(pipeline))
+        report.drift(tables, by_topic)
         yield pa.RecordBatch.from_pydict({"report": pa.array([report.dump()], pa.binary())})
 
     return run

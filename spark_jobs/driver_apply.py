@@ -30,8 +30,9 @@ def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int, size: in
 
     def one(topic: str) -> Report:
         part: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by(_ORDER)
-        decoded = records(part.to_batches(), decoders(pipeline))
-        return apply_records(decoded, sink, tables, carry, holds_of(pipeline))
+        by_topic = decoders(pipeline)
+        decoded = records(part.to_batches(), by_topic)
+        return apply_records(decoded, sink, tables, carry, holds_of(pipeline)).drift(tables, by_topic)
 
     topics = table["topic"].unique().to_pylist()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="table") as pool:

@@ -51,6 +51,7 @@ class Progress:
                     "stale": 0,
                     "rejected": 0,
                     "behind": 0,
+                    "drift": None,
                     "last_commit_ms": None,
                     "last_applied_ms": None,
                 }
@@ -129,6 +130,7 @@ class Progress:
             for name in ("applied", "stale", "rejected"):
                 known[name] += counters[name]
             known["last_applied_ms"] = now
+            known["drift"] = report.drifts.get(table, known["drift"])
             if counters["last_commit_ms"] is not None:
                 known["last_commit_ms"] = max(known["last_commit_ms"] or 0, counters["last_commit_ms"])
             if counters["applied"] and value["first_row_ms"] is None:

@@ -13,6 +13,7 @@ from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import age, findings_as_dicts, grid, print_findings, say_to, size, state_text
 from headrace.config.source import SourceSettings
 from headrace.control import lag, source
+from headrace.control import refresh as following
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import UsageError
@@ -168,6 +169,41 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
             ],
         )
     )
+
+
+@commands.command("refresh")
+@fails_clearly
+def refresh(
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what has changed; do nothing.")] = False,
+    resnapshot: Annotated[
+        bool, typer.Option(help="Read tables with new columns anew, so that older rows get their values.")
+    ] = True,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Follow tables whose columns have changed: in every sink, then in rows written before.
+
+    Example: `headrace source refresh shop --dry-run`
+    """
+    context = open_context(home)
+    changed = (
+        following.changes(context, name)
+        if dry_run
+        else following.refresh(context, name, read_anew=resnapshot, say=say_to(as_json=as_json))
+    )
+    if as_json:
+        said = [
+            {"table": str(c.table), "added": c.added, "dropped": c.dropped, "retyped": c.retyped}
+            for c in changed
+        ]
+        print_json({"source": name, "dry_run": dry_run, "changed": said})
+        return
+    if not changed:
+        out.print("Every table has the columns that are mirrored.")
+        return
+    cells = [(str(c.table), *(", ".join(what) for what in (c.added, c.dropped, c.retyped))) for c in changed]
+    out.print(grid(("table", "added", "gone", "changed"), cells))
 
 
 @commands.command("pause")

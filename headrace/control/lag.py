@@ -239,7 +239,7 @@ def _table(source: SourceSeen, verdict: Verdict, sink: SinkSeen, table: SourceTa
         _gap(source, sink, table)
         or _engine(sink)
         or _inherited(verdict)
-        or _backlog(sink.entry.name, counters, behind, freshness)
+        or _backlog(source.entry.name, sink.entry.name, counters, behind, freshness)
     )
     return TableLag(
         source=source.entry.name,
@@ -341,13 +341,22 @@ def _inherited(verdict: Verdict) -> Verdict | None:
     return verdict if verdict.state is not State.STREAMING else None
 
 
-def _backlog(sink: str, counters: TableProgress, behind: int | None, freshness: float | None) -> Verdict:
+def _backlog(
+    source: str, sink: str, counters: TableProgress, behind: int | None, freshness: float | None
+) -> Verdict:
     if counters.behind:
         rows = "1 row is" if counters.behind == 1 else f"{counters.behind:,} rows are"
         return Verdict(
             State.DEGRADED,
             f"{rows} behind: changes of theirs are in the dead letter queue",
             f"headrace dlq list --sink {sink}",
+        )
+    if counters.drift:
+        said = "; ".join(f"columns {word}: {', '.join(counters.drift[word])}" for word in counters.drift)
+        return Verdict(
+            State.DEGRADED,
+            f"the table's columns are not those mirrored ({said})",
+            f"headrace source refresh {source}",
         )
     if behind is None:
         return Verdict(State.DEGRADED, "Kafka does not tell how far its topics go", "headrace up")

@@ -23,6 +23,7 @@ class TableProgress:
     Args:
         applied, stale, rejected: Changes by outcome.
         behind: Rows whose newest change is in the dead letter queue.
+        drift: ``added`` and ``missing`` columns of the newest record, against what is mirrored.
         last_commit_ms: Commit time of the newest streamed change applied, Unix milliseconds.
         last_applied_ms: When it was applied.
     """
@@ -31,6 +32,7 @@ class TableProgress:
     stale: int = 0
     rejected: int = 0
     behind: int = 0
+    drift: Mapping[str, Any] | None = None
     last_commit_ms: int | None = None
     last_applied_ms: int | None = None
 
@@ -58,7 +60,7 @@ class SinkProgress:
     latency_ms: Mapping[str, Any]
 
 
-_COUNTERS = ("applied", "stale", "rejected", "behind", "last_commit_ms", "last_applied_ms")
+_COUNTERS = ("applied", "stale", "rejected", "behind", "drift", "last_commit_ms", "last_applied_ms")
 
 
 def read_progress(directory: Path, sink: str) -> SinkProgress | None:
