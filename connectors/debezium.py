@@ -77,6 +77,8 @@ def _rounded(value: Any) -> str:
 
 
 def _days(value: int) -> int | str:
+    if type(value) is not int:
+        raise TypeError("a date is a number of days")
     if _FIRST_DAY <= value <= _LAST_DAY:
         return value
     if value not in _DAYS:
@@ -85,6 +87,8 @@ def _days(value: int) -> int | str:
 
 
 def _stamp(value: int) -> int | str:
+    if type(value) is not int:
+        raise TypeError("a timestamp is a number of microseconds")
     if _FIRST_US <= value <= _LAST_US:
         return value
     if value not in _STAMPS:

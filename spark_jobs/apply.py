@@ -173,9 +173,9 @@ def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterat
         SinkUnavailable: When the store still defers after the last try.
     """
     for attempt in range(_MAX_TRIES):
-        hit("apply.before_write")
+        hit("apply.before_write", sink.kind)
         outcomes = sink.apply(schema, changes)
-        hit("apply.after_write")
+        hit("apply.after_write", sink.kind)
         waiting: list[Change] = []
         wait = 0.0
         for change, outcome in zip(changes, outcomes, strict=True):

@@ -54,7 +54,7 @@ def batch_runner(
     def run_whole(decoded: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
         span = planned(spec.checkpoint, batch_id)
-        hit("batch.planned")
+        hit("batch.planned", spec.kind)
         with turn:
             report = _until_applied(lambda: apply(decoded, batch_id, span.records), progress)
             report.holds.add(holds_of(pipeline))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from headrace.observe.failpoints import hit
 from spark_jobs.apply import Report, apply_records, carry_of, holds_of, sink_of
 from spark_jobs.decode import decoders, records
 
@@ -26,6 +27,7 @@ def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int, size: in
     small = size <= SMALL
     table = (envelopes.coalesce(1) if small else envelopes).toArrow()
     sink, tables = sink_of(pipeline)
+    hit("batch.decoded", sink.kind)
     carry = carry_of(pipeline, batch_id)
 
     def one(topic: str) -> Report:

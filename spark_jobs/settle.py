@@ -20,11 +20,11 @@ def settle(
     spec: PipelineSpec, sink: Sink, batch_id: int, session: SparkSession, report: Report, settled: Settled
 ) -> None:
     """Make the batch's end durable; only after this returns may the checkpoint move."""
-    hit("settle.before_dead_letters")
+    hit("settle.before_dead_letters", spec.kind)
     # First, for who finds a letter looks here whether its row still needs it.
     save_holds(spec.checkpoint, report.holds)
     quarantine(session, spec, batch_id, report.rejects)
-    hit("settle.after_dead_letters")
+    hit("settle.after_dead_letters", spec.kind)
     if settled:
         sink.settle(settled)
-    hit("settle.after_progress")
+    hit("settle.after_progress", spec.kind)

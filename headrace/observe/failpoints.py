@@ -1,7 +1,8 @@
 """Named points where a test may make the process die, hang, sleep or fail; off unless asked for.
 
-``HEADRACE_FAILPOINTS="apply.after_write=kill@3,settle.before=sleep:2"``: the point, what happens
-there, and at which visit of the process (default the first). ``HEADRACE_FAILPOINTS_LOG`` names a
+``HEADRACE_FAILPOINTS="apply.after_write=kill@3,settle.after_progress/delta=later:0.02"``: the point, at
+which kind of sink if only at one, what happens there, and at which visit of the process (default the
+first). ``later`` kills after some seconds, while the process goes on. ``HEADRACE_FAILPOINTS_LOG`` names a
 file to which each point fired is appended, so that a suite can prove that all were.
 """
 
@@ -9,21 +10,28 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
 from headrace.model.errors import HeadraceError
 
-__all__ = ["POINTS", "hit"]
+__all__ = ["POINTS", "POINTS_OF", "hit"]
 
 POINTS = (
     "batch.planned",
+    "batch.decoded",
     "apply.before_write",
     "apply.after_write",
     "settle.before_dead_letters",
     "settle.after_dead_letters",
     "settle.after_progress",
 )
+
+POINTS_OF = {"delta": ("delta.before_commit", "delta.after_commit")}
+"""Further points that only one kind of sink passes."""
+
+_KNOWN = frozenset(POINTS).union(*POINTS_OF.values())
 
 _visits: dict[str, int] = {}
 
@@ -33,6 +41,8 @@ def _armed() -> dict[str, tuple[str, int]]:
     for item in filter(None, os.environ.get("HEADRACE_FAILPOINTS", "").split(",")):
         name, _, what = item.partition("=")
         action, _, nth = what.partition("@")
+        if name.strip().partition("/")[0] not in _KNOWN:
+            raise ValueError(f"there is no failpoint {name!r}")
         armed[name.strip()] = (action, int(nth or 1))
     return armed
 
@@ -40,9 +50,12 @@ def _armed() -> dict[str, tuple[str, int]]:
 _ARMED = _armed()
 
 
-def hit(name: str) -> None:
-    """Visit the point ``name``; do there what the environment asks for, once."""
-    if not _ARMED or name not in _ARMED:
+def hit(name: str, where: str) -> None:
+    """Visit the point ``name`` on behalf of a kind of sink; do there what the environment asks for, once."""
+    if not _ARMED:
+        return
+    name = name if name in _ARMED else f"{name}/{where}"
+    if name not in _ARMED:
         return
     action, nth = _ARMED[name]
     _visits[name] = _visits.get(name, 0) + 1
@@ -55,6 +68,10 @@ def hit(name: str) -> None:
     match kind:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "later":
+            kill = threading.Timer(float(argument), os.kill, (os.getpid(), signal.SIGKILL))
+            kill.daemon = True
+            kill.start()
         case "sleep":
             time.sleep(float(argument or 1))
         case "hang":

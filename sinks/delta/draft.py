@@ -101,9 +101,9 @@ class Draft:
         after = [*self._new, *masked]
         if not before and not after:
             return []
-        hit("delta.before_commit")
+        hit("delta.before_commit", "delta")
         self.table.commit(before, after)
-        hit("delta.after_commit")
+        hit("delta.after_commit", "delta")
         if not all((self.table.path / file.path).exists() for file in self._new):
             # Another writer's VACUUM without a retention takes files that no commit names yet.
             self.table.commit(after, before)

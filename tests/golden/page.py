@@ -42,6 +42,7 @@ past 9999, stays in `_source` and is listed in `_ignored`.
 | array bounds other than 1 | are not kept |
 | `numeric[]` with NaN or infinity, enum arrays with NULL | arrive as NULL; the column is named at registration (`SOURCE_COLUMN_LIMIT`) |
 | `timestamp` beyond the year 294246 | refused by name (`RECORD_MALFORMED`), to the dead letter queue |
+| `json` with the same key twice in an object | Elasticsearch refuses the document by name; the others keep both |
 | infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name |
 | columns of a table whose REPLICA IDENTITY is taken back from FULL | large unchanged arrays of the types marked FULL arrive as NULL: do not |
 """

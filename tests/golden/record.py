@@ -42,12 +42,12 @@ SELECT t.typname, t.typtype::text, e.typname, e.typtype::text, r.typmod
 FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 """
-_TEXT = "format('%s', v)"  # the type's own output, which a cast to text is not for all
-_ELEMENTS = (
+TEXT = "format('%s', v)"  # the type's own output, which a cast to text is not for all
+ELEMENTS = (
     "ARRAY(SELECT CASE WHEN e IS NOT NULL THEN format('%s', e) END"
     " FROM unnest(v) WITH ORDINALITY u(e, n) ORDER BY n)"
 )
-_TEXTS = {"hstore": "v::json::text", "interval": "v::text"}
+TEXTS = {"hstore": "v::json::text", "interval": "v::text"}
 
 
 def main() -> int:
@@ -144,7 +144,7 @@ def _type(database: Database, table: str) -> list[Any]:
 def _lines(database: Database, table: str, native: str, images: Iterable[Any]) -> list[dict[str, Any]]:
     by_id = {int(image["id"]): image for image in images}
     kind = _type(database, table)
-    text_of = _ELEMENTS if kind[2] else _TEXTS.get(kind[0], _TEXT)
+    text_of = ELEMENTS if kind[2] else TEXTS.get(kind[0], TEXT)
     lines = []
     for number, text in database.run(
         f"SELECT id, CASE WHEN v IS NOT NULL THEN {text_of} END FROM {table} ORDER BY id"

@@ -1,0 +1,87 @@
+"""A database of a test's own, mirrored into all three stores, and what they hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.cli.context import open_context
+from headrace.config.source import SourceSettings
+from headrace.control import deadletters, lag, sink, source
+from headrace.control.context import Context
+from headrace.control.deadletters import Chosen
+from headrace.control.registry import Registry
+from headrace.control.runner import stop_engine
+from headrace.model.schema import TableSchema
+from tests.support.database import Database, fresh_database
+from tests.support.stack import RunningStack
+
+__all__ = ["Mirror", "mirrored"]
+
+_KINDS = {"search": "elasticsearch", "cache": "redis", "lake": "delta"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A source and three sinks.
+
+    Attributes:
+        context: For the control plane.
+        stack: The servers.
+        database: The source's database.
+        name: Of the source, and before those of the sinks.
+    """
+
+    context: Context
+    stack: RunningStack
+    database: Database
+    name: str
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether lag says so."""
+        return lag.measure(self.context).in_sync
+
+    @property
+    def letters(self) -> list[str]:
+        """What waits in the dead letter queue, and why."""
+        found = deadletters.letters(self.context, Chosen())
+        return [f"{one.sink} {one.table} {one.row}: {one.reason}" for one in found]
+
+    def schema(self, table: str) -> TableSchema:
+        """Return a table as it is registered."""
+        tables = Registry(self.context.registry).source(self.name).tables
+        return next(known.schema for known in tables if known.schema.table.name == table)
+
+    def stored(self, table: str) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return sink → row → column → logical value."""
+        schema = self.schema(table)
+        found = {}
+        for entry in Registry(self.context.registry).sinks(self.name):
+            with closing(sink.open_sink(entry)) as opened:
+                found[entry.name] = {stored.key: dict(stored.row) for stored in opened.scan(schema)}
+        return found
+
+
+@contextmanager
+def mirrored(stack: RunningStack, name: str, *statements: str) -> Iterator[Mirror]:
+    """Yield a database made by ``statements`` whose tables are being loaded into three sinks."""
+    context = open_context(stack.home.root)
+    at = stack.endpoints
+    settings = {
+        "elasticsearch": {"url": at.elasticsearch_url},
+        "redis": {"url": at.redis_url},
+        "delta": {"path": str(at.lake_path / name)},
+    }
+    with fresh_database(at.postgres_dsn, name) as database:
+        database.run(*statements)
+        source.add(context, name, database.dsn, settings=SourceSettings(heartbeat_ms=300), wait=False)
+        for short, kind in _KINDS.items():
+            sink.add(context, f"{name}{short}", kind, settings=settings[kind], source=name, wait=False)
+        yield Mirror(context, stack, database, name)
+        for short in _KINDS:
+            sink.remove(context, f"{name}{short}", purge=True)
+        source.remove(context, name)
+    stop_engine(context.run)
