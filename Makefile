@@ -22,7 +22,7 @@ PYTEST = PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test deep unit e2e faults bench lint types fmt docs golden lock clean distclean
+.PHONY: help demo up down status test deep test-deep unit e2e faults bench lint types fmt docs golden lock clean distclean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,9 @@ test: $(READY) ## Run every test, the fast ones first; starts real servers (unde
 
 deep: $(READY) ## Run the long tests that `make test` leaves out
 	@$(PYTEST) -m deep tests
+
+test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)
+	@$(BIN)/python -m tests.property
 
 unit: $(READY) ## Run the tests that need no server (under a minute)
 	@echo "PYTHONHASHSEED=$(HASHSEED)"

@@ -6,8 +6,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.support.stack import RunningStack, running_stack
+
+settings.register_profile("deep", max_examples=500, deadline=None)
+settings.load_profile(os.environ.get("HEADRACE_TEST_PROFILE", "default"))
 
 # What a training gains comes too late for one run of the tests, and it would take their processor time.
 os.environ.setdefault("HEADRACE_TRAINING", "off")
