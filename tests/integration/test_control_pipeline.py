@@ -62,7 +62,7 @@ def cache(context: Context, database: Database, stack: RunningStack) -> Iterator
         sink.remove(context, "yardcache", purge=True)
 
 
-def until(true: Callable[[], bool], seconds: float = 90.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 150.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come true in time"
