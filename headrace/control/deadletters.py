@@ -173,11 +173,12 @@ def forget(context: Context, sink: str) -> None:
 
 def _index(context: Context, session: Session) -> None:
     """Take in files that are new or were written again."""
-    known = {(file.sink, file.name): file.stamp for file in session.scalars(select(DeadLetterFile))}
-    for path in sorted(context.dead_letters.glob("*/*.avro")):
-        sink, stamp = path.parent.name, path.stat().st_mtime_ns
-        if known.get((sink, path.name)) == stamp:
-            continue
+    stamps = {(file.sink, file.name): file.stamp for file in session.scalars(select(DeadLetterFile))}
+    found = {path: path.stat().st_mtime_ns for path in sorted(context.dead_letters.glob("*/*.avro"))}
+    fresh = [path for path, stamp in found.items() if stamps.get((path.parent.name, path.name)) != stamp]
+    known: dict[str, set[LetterId]] = {}
+    for path in fresh:
+        sink = path.parent.name
         session.execute(
             delete(DeadLetterEntry).where(
                 DeadLetterEntry.sink == sink,
@@ -185,20 +186,22 @@ def _index(context: Context, session: Session) -> None:
                 DeadLetterEntry.state == LetterState.WAITING.value,
             )
         )
-        decided = {
-            LetterId(*place)
-            for place in session.execute(
-                select(
-                    DeadLetterEntry.topic,
-                    DeadLetterEntry.epoch,
-                    DeadLetterEntry.partition,
-                    DeadLetterEntry.offset,
-                ).where(DeadLetterEntry.sink == sink)
-            )
-        }
-        session.add_all(_entry(one, path) for one in read_letters(path) if one.id not in decided)
-        session.merge(DeadLetterFile(sink=sink, name=path.name, stamp=stamp))
-        session.flush()
+    for path in fresh:
+        sink = path.parent.name
+        if sink not in known:
+            known[sink] = _ids(session, sink)
+        ids = known[sink]
+        new = [one for one in read_letters(path) if one.id not in ids]
+        ids.update(one.id for one in new)
+        session.add_all(_entry(one, path) for one in new)
+        session.merge(DeadLetterFile(sink=sink, name=path.name, stamp=found[path]))
+
+
+def _ids(session: Session, sink: str) -> set[LetterId]:
+    places = select(
+        DeadLetterEntry.topic, DeadLetterEntry.epoch, DeadLetterEntry.partition, DeadLetterEntry.offset
+    )
+    return {LetterId(*place) for place in session.execute(places.where(DeadLetterEntry.sink == sink))}
 
 
 def _entry(found: Letter, path: Path) -> DeadLetterEntry:
