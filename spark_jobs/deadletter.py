@@ -87,17 +87,17 @@ def quarantine(
     letters = []
     for record in raw:
         reject = why[record.topic, record.partition, record.offset]
-        table = tables.get(record.topic)
+        table = tables[record.topic]
         letters.append(
             Letter(
-                id=LetterId(record.topic, table.epoch if table else 0, record.partition, record.offset),
+                id=LetterId(record.topic, table.epoch, record.partition, record.offset),
                 sink=spec.sink,
                 table=reject["table"],
                 code=reject["code"],
                 reason=reject["reason"],
                 row=reject["row"],
                 at_ms=now,
-                schema=json.dumps(table.table) if table else "",
+                schema=json.dumps(table.table),
                 key=_bytes(record.key),
                 value=_bytes(record.value),
                 headers=tuple((header.key, _bytes(header.value)) for header in record.headers or ()),

@@ -21,6 +21,7 @@ from headrace.model.position import Position
 from spark_jobs.apply import Report, apply_records, holds_of, sink_of
 from spark_jobs.carry import NoCarry
 from spark_jobs.decode import decoders
+from spark_jobs.explain import explain
 from spark_jobs.held import Holds, save_holds
 from spark_jobs.letters import read_letters
 
@@ -82,10 +83,8 @@ class Desk:
                 wanted = bool(request.replay)
                 with self._turn:
                     answer = self._answer(request)
-            except (HeadraceError, OSError, ValueError) as error:
-                if not isinstance(error, HeadraceError):
-                    error = HeadraceError(str(error), code="REQUEST_FAILED")
-                answer = {"error": error.as_dict()}
+            except Exception as error:  # noqa: BLE001 - whatever it is; a request that stays is tried for ever
+                answer = {"error": explain(error)}
             if wanted:
                 write_private(path.with_suffix(".answer"), json.dumps(answer))
             path.unlink(missing_ok=True)

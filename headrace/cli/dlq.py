@@ -258,7 +258,7 @@ def _as_dict(entry: DeadLetterEntry) -> dict[str, Any]:
 
 def _record(record: Letter) -> dict[str, Any]:
     return {
-        "schema": json.loads(record.schema) if record.schema else None,
+        "schema": json.loads(record.schema),
         "key": _encoded(record.key),
         "value": _encoded(record.value),
         "headers": [{"name": name, "value": _encoded(value)} for name, value in record.headers],

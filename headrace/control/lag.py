@@ -296,7 +296,7 @@ def _gap(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict
     again = f"headrace resnapshot {source.entry.name} {table.schema.table}"
     if table.topic in sink.entry.incomplete:
         lost = sink.entry.incomplete[table.topic]
-        said = f"when the sink was added, {table.topic} no longer held its first {lost} offsets"
+        said = f"what {table.topic} tells does not make rows whole that are older than its offset {lost}"
         return Verdict(State.RESYNC_REQUIRED, said, again)
     if source.ends is None or sink.progress is None:
         return None

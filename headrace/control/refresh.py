@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from sqlalchemy import select
+
 from connectors.base import Capture
 from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
 from headrace.control import resnapshot
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.kafka import Kafka
 from headrace.control.progress import read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runner import engine_state, ensure_engine
@@ -71,7 +74,8 @@ def refresh(
     Args:
         context: The installation.
         name: The source.
-        read_anew: Whether tables with new columns are read anew, so that older rows get their values.
+        read_anew: Whether tables with new columns are read anew, so that older rows get their values. Until
+            that is done, now or by a resnapshot later, these tables are ``resync_required``.
         say: Told what happens.
 
     Raises:
@@ -84,15 +88,19 @@ def refresh(
         return []
     schemas = {change.table: change.schema for change in changed}
     sinks = registry.sinks(name)
-    paused = {sink.name: _stop(context, sink.name) for sink in sinks}
+    grown = [change.table for change in changed if change.added]
+    paused: dict[str, bool] = {}
     try:
         for sink in sinks:
+            paused[sink.name] = _stop(context, sink.name)
+        for sink in sinks:
             _prepare(registry.source(name), sink, schemas, say)
-        _register(registry, name, schemas)
+        _register(context, registry, name, schemas, grown)
         _tell_connector(context, registry.source(name), changed, say)
     finally:
         for sink in sinks:
-            _restart(context, registry.source(name), sink, paused=paused[sink.name])
+            if sink.name in paused:
+                _restart(context, registry.source(name), sink, paused=paused[sink.name])
         if sinks:
             ensure_engine(context.engine())
     for change in changed:
@@ -104,7 +112,6 @@ def refresh(
             dropped=change.dropped,
             retyped=change.retyped,
         )
-    grown = [change.table for change in changed if change.added]
     if grown and read_anew:
         say(f"reading {len(grown)} tables anew")
         resnapshot.resnapshot(context, name, tables=grown, say=say)
@@ -165,12 +172,24 @@ def _prepare(source: SourceEntry, entry: SinkEntry, schemas: Mapping[TableId, Ta
                 sink.prepare(schema)
 
 
-def _register(registry: Registry, name: str, schemas: Mapping[TableId, TableSchema]) -> None:
+def _register(
+    context: Context,
+    registry: Registry,
+    name: str,
+    schemas: Mapping[TableId, TableSchema],
+    grown: Sequence[TableId],
+) -> None:
+    """Note the tables as they are now, and that rows of before lack what has been added."""
+    topics = [table.topic for table in registry.source(name).tables if table.schema.table in grown]
+    ends = {topic: end for (topic, _), (_, end) in Kafka(context.kafka_bootstrap).ends(topics).items()}
     with registry.begin() as session:
         for table in session.get_one(SourceEntry, name).tables:
             now = schemas.get(table.schema.table)
             if now is not None:
                 table.table = now.as_dict()
+        for entry in session.scalars(select(SinkEntry).where(SinkEntry.source == name)):
+            mine = {topic: end for topic, end in ends.items() if topic in entry.tables}
+            entry.incomplete = {**entry.incomplete, **mine}
 
 
 def _tell_connector(context: Context, entry: SourceEntry, changed: Sequence[TableChange], say: Say) -> None:

@@ -103,7 +103,7 @@ class SinkEntry(_Base):
     tables: Mapped[dict[str, Any]]
     """Topic → the target's facts."""
     incomplete: Mapped[dict[str, Any]]
-    """Topic → its first kept offset, for topics that had lost their beginning when the sink was added."""
+    """Topic → offset before which it does not tell all: its beginning was lost, or columns came later."""
     created_ms: Mapped[int]
 
 

@@ -32,11 +32,11 @@ class Letter:
     Args:
         id: Which record.
         sink: Which sink rejected it.
-        table: The table the topic belongs to, ``schema.name``; empty when the topic is not mapped.
+        table: The table the topic belongs to, ``schema.name``.
         code, reason: Why, see :class:`headrace.model.outcome.Rejected`.
         row: ``Key.id`` of its row; None when the record does not tell.
         at_ms: When it was set aside, Unix milliseconds.
-        schema: The table's schema at that time, ``TableSchema.as_dict()`` as JSON; empty without a table.
+        schema: The table's schema at that time, ``TableSchema.as_dict()`` as JSON.
         key, value: Raw bytes as they are in Kafka; None for a null.
         headers: Name and raw value of each Kafka header.
     """

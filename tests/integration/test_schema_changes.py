@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.control import lag
+from headrace.control import lag, resnapshot
+from headrace.model.schema import TableId
 from tests.integration.test_control_pipeline import until
 from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
@@ -66,7 +67,10 @@ def test_a_column_that_is_added_is_seen_and_followed(mirror: Mirror) -> None:
     (said,) = refresh(mirror, "--dry-run")["changed"]
     assert (said["table"], said["added"]) == ("public.things", ["colour"])
     assert not mirror.in_sync
-    refresh(mirror)
+    refresh(mirror, "--no-resnapshot")
+    until(lambda: all("older than" in reason for reason in reasons(mirror)))
+    assert not mirror.in_sync  # rows of before lack the default
+    resnapshot.resnapshot(mirror.context, "alter", tables=[TableId("public", "things")])
     until(lambda: mirror.in_sync)
     assert_equal(mirror)  # rows of before have the default
     assert refresh(mirror, "--dry-run")["changed"] == []
