@@ -40,7 +40,7 @@ _CODES = {
     "mapper_parsing_exception": "ES_VALUE_REFUSED",
     "strict_dynamic_mapping_exception": "ES_UNKNOWN_FIELD",
 }
-_WAIT_STATUSES = (408, 429, 502, 503, 504)
+_WAIT_STATUSES = (408, 429)
 _RANK: dict[type, int] = {Applied: 0, Stale: 1, Deferred: 2, Rejected: 3}
 
 
@@ -176,8 +176,8 @@ def outcome_of(item: Mapping[str, Any]) -> Outcome:
         return APPLIED  # what was to be deleted is not there
     error = error or {}
     kind, reason = str(error.get("type", "")), str(error.get("reason", ""))
-    if status in _WAIT_STATUSES:
-        return Deferred(1.0, f"{kind}: {reason}")
+    if status >= 500 or status in _WAIT_STATUSES or kind == "shard_not_found_exception":
+        return Deferred(1.0, f"{kind}: {reason}")  # the server's trouble, never the row's
     if status in (401, 403, 404) or kind == "index_closed_exception":
         raise Client.refusal(status, {"error": error})
     code = _CODES.get(kind) or "ES_" + (kind.removesuffix("_exception").upper() or str(status))

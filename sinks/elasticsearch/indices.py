@@ -8,9 +8,20 @@ from typing import Any
 from headrace.model.errors import SinkError
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, Reply, path
 
-__all__ = ["Indices"]
+__all__ = ["Indices", "whole_search"]
 
 _PAGE = 2_000
+
+
+def whole_search(alias: str | None, only: str = "") -> str:
+    """Return the address of a search that fails when a shard cannot answer, not one that leaves it out.
+
+    Args:
+        alias: What to search; None when the body names a point in time.
+        only: Comma-separated paths of the answer that are wanted; empty for all.
+    """
+    wanted = f"&filter_path={only}" if only else ""
+    return (path(alias, "_search") if alias else "/_search") + "?allow_partial_search_results=false" + wanted
 
 
 class Indices:
@@ -87,8 +98,14 @@ class Indices:
                 self._client.request("DELETE", path(index), see=(404,))
 
     def refresh(self, alias: str) -> None:
-        """Let searches see everything written so far."""
-        self._client.request("POST", path(alias, "_refresh"))
+        """Let searches see everything written so far.
+
+        Raises:
+            SinkUnavailable: When a shard did not answer.
+        """
+        shards = self._client.request("POST", path(alias, "_refresh")).json()["_shards"]
+        if shards["failed"]:
+            raise Client.refusal(503, {"error": shards["failures"][0]["reason"]})
 
     def read(
         self, alias: str, body: dict[str, Any], parse: Callable[[bytes], Any]
@@ -107,7 +124,7 @@ class Indices:
             while True:
                 page = {**search, **after, "pit": {"id": opened, "keep_alive": "5m"}}
                 # No filter_path: it makes the server write _source anew, numbers as doubles.
-                hits = parse(self._client.request("POST", "/_search", page).body)["hits"]["hits"]
+                hits = parse(self._client.request("POST", whole_search(None), page).body)["hits"]["hits"]
                 yield from hits
                 if len(hits) < _PAGE:
                     return

@@ -29,7 +29,8 @@ from sinks.elasticsearch.bulk import (
     upsert_line,
     worst,
 )
-from sinks.elasticsearch.client import Client, ElasticsearchConfig, path
+from sinks.elasticsearch.client import Client, ElasticsearchConfig
+from sinks.elasticsearch.documents import found_documents
 from sinks.elasticsearch.indices import Indices
 from sinks.elasticsearch.mapping import properties, table_mapping
 from sinks.elasticsearch.names import META_FIELD, alias_of, field_of, progress_alias, tombstones_of
@@ -39,6 +40,7 @@ __all__ = ["ElasticsearchSink"]
 
 _ID_BYTES = 512
 _OLDEST_MAJOR = 8
+_READ_PAGE = 500
 _PROGRESS_MAPPING = {
     "dynamic": "strict",
     "properties": {
@@ -219,15 +221,9 @@ class ElasticsearchSink:
         return {key: row[1] for key in keys if (row := found.get(key.id_within(_ID_BYTES)))}
 
     def _documents(self, table: _Table, ids: Sequence[str]) -> dict[str, tuple[int, dict[str, Any]]]:
-        found: dict[str, tuple[int, dict[str, Any]]] = {}
-        target = path(table.alias, "_mget")
-        waiting = iter(ids)
-        while page := list(islice(waiting, 500)):
-            answer = table.document.parse(self._client.request("POST", target, {"ids": page}).body)
-            for doc in answer["docs"]:
-                if doc.get("found"):
-                    found[doc["_id"]] = (int(doc["_version"]), table.document.decode(doc["_source"]))
-        return found
+        document = table.document
+        found = found_documents(self._client, table.alias, ids, document.parse, page=_READ_PAGE, source=True)
+        return {doc["_id"]: (int(doc["_version"]), document.decode(doc["_source"])) for doc in found}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         table = self._table(schema)

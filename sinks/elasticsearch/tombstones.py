@@ -13,7 +13,11 @@ import time
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from sinks.elasticsearch.client import Client, path
+import orjson
+
+from sinks.elasticsearch.client import Client
+from sinks.elasticsearch.documents import found_documents
+from sinks.elasticsearch.indices import whole_search
 
 __all__ = ["ANY_PARTITION", "Tombstones"]
 
@@ -67,7 +71,7 @@ class Tombstones:
     def _read(self) -> dict[int, int]:
         latest = {"max": {"field": "version"}}
         by_partition = {"terms": {"field": "partition", "size": 10_000}, "aggs": {"latest": latest}}
-        target = path(self.alias, "_search") + "?filter_path=aggregations"
+        target = whole_search(self.alias, "aggregations")
         reply = self._client.request("POST", target, {"size": 0, "aggs": {"by": by_partition}})
         buckets = reply.json().get("aggregations", {}).get("by", {}).get("buckets", [])
         # Aggregations speak in doubles, which are coarser than versions: round up.
@@ -75,19 +79,13 @@ class Tombstones:
 
     def versions(self, ids: Collection[str]) -> dict[str, int]:
         """Return the exact versions at which the rows of these ids were deleted; others are left out."""
-        found: dict[str, int] = {}
-        wanted = list(ids)
-        target = path(self.alias, "_mget") + "?filter_path=docs._id,docs.found,docs._version"
-        for start in range(0, len(wanted), _PAGE):
-            reply = self._client.request("POST", target, {"ids": wanted[start : start + _PAGE]})
-            docs = reply.json().get("docs", [])
-            found |= {doc["_id"]: doc["_version"] for doc in docs if doc.get("found")}
-        return found
+        found = found_documents(self._client, self.alias, list(ids), orjson.loads, page=_PAGE, source=False)
+        return {doc["_id"]: doc["_version"] for doc in found}
 
     def expired(self, days: int) -> Iterator[list[str]]:
         """Yield pages of ids whose tombstones are older than ``days``; delete each page before the next."""
         older = {"range": {"at": {"lt": f"now-{days}d"}}}
-        target = path(self.alias, "_search") + "?filter_path=hits.hits._id"
+        target = whole_search(self.alias, "hits.hits._id")
         while True:
             reply = self._client.request("POST", target, {"size": _PAGE, "query": older, "_source": False})
             page = [hit["_id"] for hit in reply.json().get("hits", {}).get("hits", [])]

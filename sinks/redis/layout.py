@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import orjson
+from redis.exceptions import RedisError
 
 from headrace.model.change import Change, Op
 from headrace.model.schema import Column, LogicalType, TableSchema
@@ -129,6 +130,8 @@ class HashLayout:
         return [self._row(value) for value in pipeline.execute(raise_on_error=False)] if keys else []
 
     def _row(self, value: Any) -> tuple[int, dict[str, Any]] | None:
+        if isinstance(value, RedisError) and not str(value).startswith("WRONGTYPE"):
+            raise value  # a server that loads or forbids does not say that there is no row
         if not isinstance(value, dict) or META_FIELD.encode() not in value:
             return None
         known = {field: self._read[field] for field in value if field in self._read}

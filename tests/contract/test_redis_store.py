@@ -241,6 +241,21 @@ def test_wrong_credentials_are_named(server: Server) -> None:
         server.do("ACL", "DELUSER", "tiny")
 
 
+def test_a_row_that_may_not_be_read_is_not_a_missing_row(server: Server, sink: RedisSink) -> None:
+    sink.apply(ORDERS, [order(1, at(1))])
+    server.do("ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-hgetall", "-mget")
+    blind = server.sink(
+        f"redis://blind:pw@{server.url.split('://')[1].split('@')[-1]}", format=sink.config.format
+    )
+    try:
+        with pytest.raises(SinkError) as caught:
+            blind.rows(ORDERS, [order(1, at(1)).key])
+        assert caught.value.code == "REDIS_FORBIDDEN"
+    finally:
+        blind.close()
+        server.do("ACL", "DELUSER", "blind")
+
+
 def test_nobody_there_is_a_finding_and_an_error_that_waiting_cures() -> None:
     sink = RedisSink("cache", RedisSink.Config(url="redis://127.0.0.1:9"))
     assert [(f.severity, f.code) for f in sink.check()] == [(Severity.ERROR, "REDIS_UNREACHABLE")]

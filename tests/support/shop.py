@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from headrace.cli.context import open_context
+from headrace.control import deadletters
 from headrace.control import sink as control_sink
 from headrace.control import source as control_source
 from headrace.control.context import Context
@@ -86,7 +87,11 @@ class Shop:
         """Wait until it is proven that every sink shows what was committed until now."""
         # Longer than a driver takes to come back on a loaded machine, during which the sinks count as failed.
         last = Lookout(self.context).wait(shows_all_since(time.monotonic()), timeout=timeout, give_up=timeout)
-        assert last.done, behind(last.report)
+        assert last.done, f"{behind(last.report)}\n{self._letters()}"
+
+    def _letters(self) -> str:
+        found = deadletters.letters(self.context, deadletters.Chosen())
+        return "\n".join(f"{letter.sink} {letter.table} {letter.code}: {letter.reason}" for letter in found)
 
     def converge(self, timeout: float = 120.0) -> None:
         """Wait for lag to fall to zero, then insist on every row being equal in every sink."""

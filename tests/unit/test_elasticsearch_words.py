@@ -74,6 +74,8 @@ def test_every_type_has_a_field() -> None:
             {"status": 503, "error": {"type": "unavailable_shards_exception", "reason": "no primary"}},
             Deferred,
         ),
+        ({"status": 500, "error": {"type": "already_closed_exception", "reason": "dying"}}, Deferred),
+        ({"status": 404, "error": {"type": "shard_not_found_exception", "reason": "gone"}}, Deferred),
         ({"status": 400, "error": {"type": "illegal_argument_exception", "reason": "no"}}, Rejected),
     ],
 )

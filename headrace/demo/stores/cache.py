@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from headrace.demo.compare import Found
 from headrace.demo.spelling import embedded
@@ -71,6 +72,8 @@ class CacheStore:
 
 def _row(schema: TableSchema, value: Any) -> dict[str, Any]:
     """Return what the value says, or a row without columns when it says nothing readable."""
+    if isinstance(value, RedisError) and not str(value).startswith("WRONGTYPE"):
+        raise value
     try:
         if isinstance(value, dict):
             return {name.decode(): text.decode() for name, text in value.items()}
