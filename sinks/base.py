@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from headrace.model.change import Change
+from headrace.model.claim import Claim
 from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.outcome import Outcome
@@ -99,6 +100,23 @@ class Sink(Protocol):
 
     def settle(self, progress: Progress) -> None:
         """Store, beside the data, how far everything is settled. Called once per batch, last."""
+        ...
+
+    def claims(self, schemas: Sequence[TableSchema]) -> dict[TableId, Claim]:
+        """Return who may write to the targets of these tables; a target nobody claimed is left out.
+
+        What a completed :meth:`claim` of any process said is seen.
+        """
+        ...
+
+    def claim(
+        self, schemas: Sequence[TableSchema], claim: Claim, instead_of: Mapping[TableId, Claim]
+    ) -> list[TableId]:
+        """Put ``claim`` on targets, each only where ``instead_of`` is what stands there; atomic per target.
+
+        Return the tables whose targets somebody else has claimed meanwhile; those stay as they are.
+        Called after :meth:`prepare`; :meth:`drop` removes a target's claim.
+        """
         ...
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:

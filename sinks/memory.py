@@ -6,6 +6,7 @@ nothing forces it to forget.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from headrace.model.change import Change, Op
+from headrace.model.claim import Claim
 from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
@@ -38,6 +40,8 @@ class _Config(BaseModel):
 class _Store:
     tables: dict[TableId, dict[str, tuple[int, _Row]]] = field(default_factory=dict)
     progress: dict[tuple[str, int], int] = field(default_factory=dict)
+    claims: dict[TableId, Claim] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class MemorySink:
@@ -108,6 +112,19 @@ class MemorySink:
     def settle(self, progress: Progress) -> None:
         self._store.progress.update(progress)
 
+    def claims(self, schemas: Sequence[TableSchema]) -> dict[TableId, Claim]:
+        known = self._store.claims
+        return {schema.table: known[schema.table] for schema in schemas if schema.table in known}
+
+    def claim(
+        self, schemas: Sequence[TableSchema], claim: Claim, instead_of: Mapping[TableId, Claim]
+    ) -> list[TableId]:
+        with self._store.lock:
+            known = self.claims(schemas)
+            lost = [s.table for s in schemas if known.get(s.table) != instead_of.get(s.table)]
+            self._store.claims.update((s.table, claim) for s in schemas if s.table not in lost)
+            return lost
+
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
         for key, (version, row) in list(self._store.tables.get(schema.table, {}).items()):
             if row is not None:
@@ -115,6 +132,7 @@ class MemorySink:
 
     def drop(self, schema: TableSchema) -> None:
         self._store.tables.pop(schema.table, None)
+        self._store.claims.pop(schema.table, None)
 
     def forget(self, topics: Collection[str]) -> None:
         for place in [place for place in self._store.progress if place[0] in topics]:

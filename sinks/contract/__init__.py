@@ -16,19 +16,22 @@ from typing import Any
 import pytest
 
 # Assertions in a shipped suite explain themselves only when asked for before the modules are imported.
-pytest.register_assert_rewrite("sinks.contract.story", "sinks.contract.order", "sinks.contract.fidelity")
+pytest.register_assert_rewrite(
+    "sinks.contract.story", "sinks.contract.order", "sinks.contract.fidelity", "sinks.contract.ownership"
+)
 
 from headrace.model.finding import Severity  # noqa: E402
 from headrace.model.outcome import APPLIED, STALE  # noqa: E402
 from sinks.base import Sink  # noqa: E402
 from sinks.contract.fidelity import FidelityContract  # noqa: E402
 from sinks.contract.order import OrderContract  # noqa: E402
+from sinks.contract.ownership import OwnershipContract  # noqa: E402
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, table  # noqa: E402
 
 __all__ = ["SinkContract", "table"]
 
 
-class SinkContract(OrderContract, FidelityContract):
+class SinkContract(OrderContract, FidelityContract, OwnershipContract):
     """What a sink promises, as tests.
 
     A subclass gives the fixture ``sink``: a sink on an empty, real store of its own, closed and cleared

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from headrace.model.change import Change
+from headrace.model.claim import Claim
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
@@ -17,6 +18,7 @@ from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from sinks.base import Progress, Stored, Target
+from sinks.delta.claims import Claims
 from sinks.delta.config import ASIDE, LakeConfig, data_path, directory_name, tombstones_path
 from sinks.delta.decode import decode
 from sinks.delta.files import conform, live_parts
@@ -52,6 +54,7 @@ class DeltaSink:
         self._writers: dict[TableId, TableWriter] = {}
         self._lock = threading.Lock()
         self._unsettled: set[TableId] = set()
+        self._claims = Claims(self._root / ASIDE / "claims")
         self._progress = ProgressFile(
             self._root / ASIDE / f"progress-{directory_name(name)}.json", self._root
         )
@@ -115,11 +118,30 @@ class DeltaSink:
                 writer.table.create(shape_of(schema).arrow, vectors=self.config.deletion_vectors)
                 writer.replaced.sweep(writer.table.files)
         except OSError as error:
-            raise SinkUnavailable(
-                f"The lake's directory {self._root} cannot be written: {error.strerror or error}.",
-                code="DELTA_FILE_SYSTEM",
-                hint="Check free space and permissions.",
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> SinkUnavailable:
+        return SinkUnavailable(
+            f"The lake's directory {self._root} cannot be written: {error.strerror or error}.",
+            code="DELTA_FILE_SYSTEM",
+            hint="Check free space and permissions.",
+        )
+
+    def claims(self, schemas: Sequence[TableSchema]) -> dict[TableId, Claim]:
+        try:
+            standing = {schema.table: self._claims.standing(schema.table) for schema in schemas}
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return {table: claim for table, claim in standing.items() if claim is not None}
+
+    def claim(
+        self, schemas: Sequence[TableSchema], claim: Claim, instead_of: Mapping[TableId, Claim]
+    ) -> list[TableId]:
+        tables = [schema.table for schema in schemas]
+        try:
+            return [t for t in tables if not self._claims.put(t, claim, instead_of.get(t))]
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _writer(self, table: TableId) -> TableWriter:
         with self._lock:
@@ -233,6 +255,7 @@ class DeltaSink:
             self._writers.pop(schema.table, None)
             self._unsettled.discard(schema.table)
             self._progress.forget_table(path)
+            self._claims.remove(schema.table)
             if self._root.is_dir() and [entry.name for entry in self._root.iterdir()] == [ASIDE]:
                 # The last table is gone: the directory belongs to no sink any more.
                 (self._root / ASIDE / "owner").unlink(missing_ok=True)

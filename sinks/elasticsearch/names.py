@@ -8,7 +8,7 @@ import re
 from headrace.model.schema import TableId
 from sinks.document import percent
 
-__all__ = ["META_FIELD", "alias_of", "field_of", "progress_alias", "tombstones_of"]
+__all__ = ["META_FIELD", "alias_of", "claims_alias", "field_of", "progress_alias", "tombstones_of"]
 
 META_FIELD = "_headrace"
 """The one field that is no column: version and origin of the row."""
@@ -43,6 +43,11 @@ def tombstones_of(alias: str) -> str:
 def progress_alias(prefix: str) -> str:
     """Return the alias of the index that holds how far everything is settled."""
     return f"{prefix}headrace_progress"
+
+
+def claims_alias(prefix: str) -> str:
+    """Return the alias of the index that says who may write."""
+    return f"{prefix}headrace_claims"
 
 
 def field_of(column: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import orjson
 
 from headrace.model.change import Change, Op
+from headrace.model.claim import Claim
 from headrace.model.errors import SinkError
 from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
@@ -29,11 +30,19 @@ from sinks.elasticsearch.bulk import (
     upsert_line,
     worst,
 )
+from sinks.elasticsearch.claims import Claims
 from sinks.elasticsearch.client import Client, ElasticsearchConfig
 from sinks.elasticsearch.documents import found_documents
 from sinks.elasticsearch.indices import Indices
 from sinks.elasticsearch.mapping import properties, table_mapping
-from sinks.elasticsearch.names import META_FIELD, alias_of, field_of, progress_alias, tombstones_of
+from sinks.elasticsearch.names import (
+    META_FIELD,
+    alias_of,
+    claims_alias,
+    field_of,
+    progress_alias,
+    tombstones_of,
+)
 from sinks.elasticsearch.tombstones import ANY_PARTITION, Tombstones
 
 __all__ = ["ElasticsearchSink"]
@@ -79,6 +88,7 @@ class ElasticsearchSink:
         self._client = Client(config)
         self._indices = Indices(self._client, config)
         self._bulk = Bulk(self._client, config.chunk_docs, config.chunk_bytes)
+        self._claims = Claims(self._client, self._indices, claims_alias(config.prefix))
         self._tables: dict[TableId, _Table] = {}
 
     def _table(self, schema: TableSchema) -> _Table:
@@ -267,6 +277,19 @@ class ElasticsearchSink:
             self._indices.create(alias, f"{alias}-1", _PROGRESS_MAPPING, {}, hidden=True)
             self._bulk.send(alias, lines)
 
+    # ------------------------------------------------------------ claims
+
+    def claims(self, schemas: Sequence[TableSchema]) -> dict[TableId, Claim]:
+        tables = {self._table(schema).alias: schema.table for schema in schemas}
+        return {tables[alias]: claim for alias, claim in self._claims.standing(list(tables)).items()}
+
+    def claim(
+        self, schemas: Sequence[TableSchema], claim: Claim, instead_of: Mapping[TableId, Claim]
+    ) -> list[TableId]:
+        tables = {self._table(schema).alias: schema.table for schema in schemas}
+        before = {alias: instead_of[table] for alias, table in tables.items() if table in instead_of}
+        return [tables[alias] for alias in self._claims.put(list(tables), claim, before)]
+
     # ------------------------------------------------------------ reading, removing
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
@@ -283,6 +306,7 @@ class ElasticsearchSink:
         self._indices.remove(table.alias)
         self._indices.remove(table.tombstones.alias)
         table.tombstones.forget()
+        self._claims.remove(table.alias)
 
     def forget(self, topics: Collection[str]) -> None:
         alias = progress_alias(self.config.prefix)

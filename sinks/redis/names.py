@@ -7,7 +7,7 @@ import re
 from headrace.model.schema import TableId, TableSchema
 from sinks.document import percent
 
-__all__ = ["META_FIELD", "SOURCE_FIELD", "Keys", "field_of", "glob", "progress_key"]
+__all__ = ["META_FIELD", "SOURCE_FIELD", "Keys", "claims_key", "field_of", "glob", "progress_key"]
 
 META_FIELD = "_headrace"
 """Holds the row's version, as 19 digits."""
@@ -42,6 +42,11 @@ def glob(text: str) -> str:
 def progress_key(prefix: str) -> str:
     """Return the key of the hash that holds how far everything is settled."""
     return f"{prefix}{_OWN}:progress"
+
+
+def claims_key(prefix: str) -> str:
+    """Return the key of the hash that says who may write to which table."""
+    return f"{prefix}{_OWN}:claims"
 
 
 class Keys:

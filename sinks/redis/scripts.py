@@ -13,7 +13,7 @@ never exist together. Keys of tombstones are derived, not declared, which Redis 
 
 from __future__ import annotations
 
-__all__ = ["HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
+__all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
 # ARGV: length of the keys' common head, head of the tombstones, their life in ms, then one value per
 # key: the document, which begins with its version; the bare version of a delete; or that version
@@ -116,4 +116,20 @@ for i = 1, #KEYS do
   letters[i] = letter
 end
 return {table.concat(letters), unpack(notes)}
+"""
+
+# KEYS: the hash of claims. ARGV: the new claim, then per table its field and the claim that has to stand
+# there, empty for none. Answers with a letter each: A(pplied) or L(ost to somebody else).
+CLAIM = """
+local letters = {}
+for i = 2, #ARGV, 2 do
+  local standing = redis.call('HGET', KEYS[1], ARGV[i]) or ''
+  if standing == ARGV[i + 1] then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[1])
+    letters[#letters + 1] = 'A'
+  else
+    letters[#letters + 1] = 'L'
+  end
+end
+return table.concat(letters)
 """

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
+import orjson
 from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
 
 from headrace.model.change import Change
+from headrace.model.claim import Claim
 from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
@@ -18,9 +20,9 @@ from sinks.base import Progress, Stored, Target
 from sinks.document import BadValue
 from sinks.redis.client import Call, Client, RedisConfig, Script, code_word, refusal, store_errors
 from sinks.redis.layout import Layout, layout_of
-from sinks.redis.names import Keys, glob, progress_key
+from sinks.redis.names import Keys, claims_key, glob, progress_key
 from sinks.redis.preflight import findings
-from sinks.redis.scripts import JSON_REPLACE
+from sinks.redis.scripts import CLAIM, JSON_REPLACE
 
 __all__ = ["RedisSink"]
 
@@ -217,6 +219,30 @@ class RedisSink:
         with store_errors():
             self._client.redis.hset(progress_key(self.config.key_prefix), mapping=fields)
 
+    # ------------------------------------------------------------ claims
+
+    def claims(self, schemas: Sequence[TableSchema]) -> dict[TableId, Claim]:
+        heads = [self._table(schema).keys.head for schema in schemas]
+        if not heads:
+            return {}
+        with store_errors():
+            stored = self._client.redis.hmget(claims_key(self.config.key_prefix), heads)
+        standing = zip(schemas, stored, strict=True)
+        return {schema.table: Claim.from_dict(orjson.loads(text)) for schema, text in standing if text}
+
+    def claim(
+        self, schemas: Sequence[TableSchema], claim: Claim, instead_of: Mapping[TableId, Claim]
+    ) -> list[TableId]:
+        pairs: list[Any] = []
+        for schema in schemas:
+            before = instead_of.get(schema.table)
+            pairs += (self._table(schema).keys.head, _claim_text(before) if before else b"")
+        key = claims_key(self.config.key_prefix)
+        with store_errors():
+            letters = self._client.redis.eval(CLAIM, 1, key, _claim_text(claim), *pairs)
+        answer = zip(schemas, letters.decode(), strict=True)
+        return [schema.table for schema, letter in answer if letter == "L"]
+
     # ------------------------------------------------------------ reading, removing
 
     def _pages(self, head: bytes) -> Iterator[list[bytes]]:
@@ -247,6 +273,7 @@ class RedisSink:
                 self._unlink(ours)
             for page in self._pages(table.stones):
                 self._unlink(page)
+            self._client.redis.hdel(claims_key(self.config.key_prefix), table.keys.head)
 
     def _ours(self, table: _Table, keys: Sequence[bytes]) -> list[bytes]:
         """Return the keys that hold rows of this sink."""
@@ -265,6 +292,10 @@ class RedisSink:
 
     def close(self) -> None:
         self._client.redis.close()
+
+
+def _claim_text(claim: Claim) -> bytes:
+    return orjson.dumps(claim.as_dict(), option=orjson.OPT_SORT_KEYS)
 
 
 def _note(outcomes: list[Outcome], numbers: Sequence[int], answer: Sequence[bytes]) -> None:
