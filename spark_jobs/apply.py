@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pyarrow as pa
@@ -28,6 +28,7 @@ from spark_jobs.collapse import Collapser
 from spark_jobs.decode import decoders, records
 from spark_jobs.held import BEHIND, Holds, load_holds, nameless_row
 from spark_jobs.latency import Histogram
+from spark_jobs.ownership import Fenced
 
 __all__ = [
     "REPORT",
@@ -161,9 +162,15 @@ class Tables:
 
 @cache
 def sink_of(pipeline: str) -> tuple[Sink, Tables]:
-    """Return the pipeline's sink and tables; built once per process."""
+    """Return the pipeline's sink and tables; the sink writes only while the pipeline's holder may.
+
+    It is built once per process, whoever holds it.
+    """
     spec = PipelineSpec.model_validate_json(pipeline)
-    return build(spec.kind, spec.sink, spec.settings), Tables.of(spec)
+    if not spec.holder:
+        return build(spec.kind, spec.sink, spec.settings), Tables.of(spec)
+    sink, tables = sink_of(spec.model_copy(update={"holder": ""}).model_dump_json())
+    return cast("Sink", Fenced(sink, spec)), tables
 
 
 def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterator[tuple[Change, Outcome]]:

@@ -22,8 +22,9 @@ from spark_jobs.apply import Report, apply_records, holds_of, sink_of
 from spark_jobs.carry import NoCarry
 from spark_jobs.decode import decoders
 from spark_jobs.explain import explain
-from spark_jobs.held import Holds, save_holds
+from spark_jobs.held import Holds, load_holds, save_holds
 from spark_jobs.letters import read_letters
+from spark_jobs.ownership import Holding
 
 __all__ = ["Desk", "Request"]
 
@@ -50,7 +51,8 @@ class Desk:
     Args:
         spec: The sink's pipeline.
         requests: Folder in which requests to it appear.
-        turn: Held by whoever writes to the sink.
+        turn: Held by whoever of this process writes to the sink.
+        holding: The process' place as the writer to the sink.
         done: Told how many rows of each table are behind after a request.
     """
 
@@ -59,11 +61,13 @@ class Desk:
         spec: PipelineSpec,
         requests: Path,
         turn: threading.Lock,
+        holding: Holding,
         done: Callable[[Report], None],
     ) -> None:
         self._spec = spec
         self._requests = requests
         self._turn = turn
+        self._holding = holding
         self._done = done
         self._at_work: threading.Thread | None = None
 
@@ -90,8 +94,7 @@ class Desk:
             path.unlink(missing_ok=True)
 
     def _answer(self, request: Request) -> dict[str, Any]:
-        pipeline = self._spec.model_dump_json()
-        report = self._replay(pipeline, request) if request.replay else Report(holds=holds_of(pipeline))
+        report = self._replay(request) if request.replay else Report(holds=load_holds(self._spec.checkpoint))
         for table, version in request.swept.items():
             report.holds.empty(table, version)
         for table, rows in request.release.items():
@@ -105,12 +108,14 @@ class Desk:
             "behind": report.holds.counts(),
         }
 
-    def _replay(self, pipeline: str, request: Request) -> Report:
+    def _replay(self, request: Request) -> Report:
+        pipeline = self._holding.pipeline()
         sink, tables = sink_of(pipeline)
         letters = sorted(self._letters(request), key=lambda letter: letter.id)
         holds = holds_of(pipeline)
         report = apply_records(_again(letters, self._spec, holds), sink, tables, NoCarry(), holds)
         if report.error is not None:
+            self._holding.give_up()
             error = report.error
             raise HeadraceError(error["message"], code=error["code"], hint=error["hint"])
         return report

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.config.pipeline import PipelineSpec
 from spark_jobs.batch import batch_runner
 from spark_jobs.decode import envelopes
+from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
 
 __all__ = ["start_query"]
@@ -32,7 +33,11 @@ def _source(session: SparkSession, spec: PipelineSpec) -> DataFrame:
 
 
 def start_query(
-    session: SparkSession, spec: PipelineSpec, progress: Progress, turn: threading.Lock
+    session: SparkSession,
+    spec: PipelineSpec,
+    progress: Progress,
+    turn: threading.Lock,
+    holding: Holding,
 ) -> StreamingQuery:
     """Start the sink's query where its checkpoint stands, or at the beginning of the topics."""
     session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.sink)
@@ -42,6 +47,6 @@ def start_query(
         .writeStream.queryName(spec.sink)
         .option("checkpointLocation", str(spec.checkpoint))
         .trigger(processingTime="0 seconds")
-        .foreachBatch(batch_runner(spec, progress, turn))
+        .foreachBatch(batch_runner(spec, progress, turn, holding))
         .start()
     )

@@ -16,8 +16,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.config.pipeline import EngineSpec, PipelineSpec
 from headrace.model.errors import HeadraceError
+from spark_jobs.apply import sink_of
 from spark_jobs.desk import Desk
 from spark_jobs.explain import explain
+from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
 from spark_jobs.stream import start_query
 
@@ -35,6 +37,7 @@ class _Running:
     spec: PipelineSpec
     progress: Progress
     turn: threading.Lock
+    holding: Holding
     desk: Desk
     query: StreamingQuery | None = None
     pause: float = _FIRST_PAUSE
@@ -87,8 +90,9 @@ class Watch:
         progress = Progress(self._engine.progress / f"{spec.sink}.json", spec)
         progress.state("paused" if spec.paused else "starting")
         turn = self._turns.setdefault(path, threading.Lock())
-        desk = Desk(spec, self._engine.requests / spec.sink, turn, progress.request)
-        return _Running(stamp, spec, progress, turn, desk)
+        holding = Holding(spec, lambda: sink_of(spec.model_dump_json())[0])
+        desk = Desk(spec, self._engine.requests / spec.sink, turn, holding, progress.request)
+        return _Running(stamp, spec, progress, turn, holding, desk)
 
     def _keep(self, running: _Running) -> None:
         if running.spec.paused or time.monotonic() < running.retry_at:
@@ -96,7 +100,9 @@ class Watch:
         query = running.query
         if query is None:
             try:
-                running.query = start_query(self._session, running.spec, running.progress, running.turn)
+                running.query = start_query(
+                    self._session, running.spec, running.progress, running.turn, running.holding
+                )
             except (HeadraceError, PySparkException, OSError) as error:
                 self._failed(running, error)
         elif not query.isActive:

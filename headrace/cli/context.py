@@ -76,6 +76,7 @@ def open_context(root: Path | None) -> Context:
         checkpoints=home.checkpoints,
         dead_letters=home.dead_letters,
         requests=home.requests,
+        owners=home.owners,
         run=home.run,
         engine=engine,
     )

@@ -49,6 +49,9 @@ def add(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, key=value; may be repeated.")
     ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Stop another installation that writes to the same targets.")
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Return only when its query runs.")] = True,
     home: HomeOption = None,
     as_json: JsonFlag = False,
@@ -73,6 +76,7 @@ def add(
         source=source,
         tables=[table_id(text) for text in table or ()],
         wait=wait,
+        take_over=take_over,
         say=say_to(as_json=as_json),
     )
     if as_json:
@@ -165,12 +169,19 @@ def pause(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> Non
 
 @commands.command("resume")
 @fails_clearly
-def resume(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+def resume(
+    name: Name,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Stop any other writer to its targets, and write here again.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
     """Apply on; starts the engine when it does not run.
 
-    Example: `headrace sink resume lake`
+    Examples: `headrace sink resume lake` · `headrace sink resume lake --take-over`
     """
-    sink.resume(open_context(home), name)
+    sink.resume(open_context(home), name, take_over=take_over)
     _done(name, "resumed", as_json)
 
 

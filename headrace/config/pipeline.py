@@ -50,6 +50,9 @@ class PipelineSpec(_Spec):
         tables: What to mirror.
         checkpoint: Directory of the query's checkpoint.
         dead_letters: Directory of this sink's dead letter files.
+        owner: File in which its queries note whom they claimed the targets as.
+        home: The installation, as claims name it.
+        holder: Whom the running query claimed the targets as; set by the engine.
         paused: True keeps the query stopped.
         max_offsets_per_trigger: Upper bound of records in one micro-batch.
     """
@@ -63,6 +66,9 @@ class PipelineSpec(_Spec):
     tables: tuple[TableSpec, ...]
     checkpoint: Path
     dead_letters: Path
+    owner: Path
+    home: str
+    holder: str = ""
     paused: bool = False
     max_offsets_per_trigger: int = 50_000
 

@@ -25,6 +25,7 @@ class Context:
         checkpoints: Directory of query checkpoints.
         dead_letters: Directory of dead letter files, a folder per sink.
         requests: Directory of requests to the sinks' queries, a folder per sink.
+        owners: Directory of what this installation's queries claimed their targets as.
         run: Directory of pid files.
         engine: Builds the engine's specification; called only when the engine is needed.
     """
@@ -38,5 +39,6 @@ class Context:
     checkpoints: Path
     dead_letters: Path
     requests: Path
+    owners: Path
     run: Path
     engine: Callable[[], EngineSpec]

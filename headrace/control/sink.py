@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from pydantic import ValidationError
 from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
 from headrace.config.source import valid_name
 from headrace.control import deadletters
+from headrace.control.claims import claim_targets, installation, owner_file
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.progress import read_progress, wait_settled
@@ -24,7 +27,7 @@ from headrace.control.runner import engine_state, ensure_engine
 from headrace.model.errors import SinkError, UsageError
 from headrace.model.finding import Finding, Severity
 from headrace.model.position import Position
-from headrace.model.schema import TableId
+from headrace.model.schema import TableId, TableSchema
 from sinks import registry as kinds
 from sinks.base import Sink
 
@@ -77,12 +80,14 @@ def add(
     source: str | None = None,
     tables: Sequence[TableId] = (),
     wait: bool = True,
+    take_over: bool = False,
     say: Say = lambda _: None,
 ) -> tuple[SinkEntry, list[Finding]]:
     """Register a sink, create its targets and start applying; return it and what the check said.
 
     Without ``wait`` it returns when the engine was told; with it, when the sink's query runs. After
-    a resnapshot of the source it always waits until the sink has passed that, to sweep it.
+    a resnapshot of the source it always waits until the sink has passed that, to sweep it. With
+    ``take_over`` another installation that writes to the targets is stopped.
 
     Raises:
         UsageError: When the name, the settings or the target are taken or invalid.
@@ -113,7 +118,9 @@ def add(
             entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
             _refuse_shared(registry, entry)
             say(f"creating {len(captured)} targets")
-            _create(sink, captured, say)
+            _create(sink, captured)
+            undo.callback(owner_file(context, name).unlink, missing_ok=True)
+            _begin(context, name, sink, captured, take_over=take_over, say=say)
         with registry.begin() as session:
             session.add(entry)
         undo.callback(_unregister, registry, name)
@@ -172,6 +179,7 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
         shutil.rmtree(context.dead_letters / name, ignore_errors=True)
         deadletters.forget(context, name)
     _discard_run(context, name)
+    owner_file(context, name).unlink(missing_ok=True)
     _unregister(registry, name)
     registry.note(f"sink {name}", "removed", purged=purge)
 
@@ -181,8 +189,15 @@ def pause(context: Context, name: str) -> None:
     _set_paused(context, name, True)
 
 
-def resume(context: Context, name: str) -> None:
-    """Apply on; starts the engine when it does not run."""
+def resume(context: Context, name: str, *, take_over: bool = False) -> None:
+    """Apply on; starts the engine when it does not run. With ``take_over`` any other writer is stopped."""
+    if take_over:
+        registry = Registry(context.registry)
+        entry = registry.sink(name)
+        with closing(open_sink(entry)) as sink:
+            schemas = [table.schema for table in tables_of(registry, entry)]
+            claim_targets(context, name, sink, schemas, take_over=True)
+        registry.note(f"sink {name}", "taken over")
     _set_paused(context, name, False)
     ensure_engine(context.engine())
 
@@ -260,31 +275,59 @@ def _place(settings: Mapping[str, Any]) -> object:
     return settings.get("url")
 
 
-def _create(sink: Sink, captured: Sequence[SourceTableEntry], say: Say) -> None:
+def _create(sink: Sink, captured: Sequence[SourceTableEntry]) -> None:
     """Create the targets, several at once: stores answer slowly, and mostly wait for a disk."""
-
-    def one(table: SourceTableEntry) -> None:
-        sink.prepare(table.schema)
-        _clear_older(sink, table, say)
-
     with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
-        for _ in pool.map(one, captured):
+        for _ in pool.map(lambda table: sink.prepare(table.schema), captured):
             pass
 
 
-def _clear_older(sink: Sink, table: SourceTableEntry, say: Say) -> None:
-    """Remove what an earlier life of the source left; refuse what claims to be of a later one."""
-    begin, after = Position(table.epoch, 0), Position(table.epoch + 1, 0)
-    versions = [stored.version for stored in islice(sink.scan(table.schema), _SAMPLE)]
-    if any(version >= after.version for version in versions):
+def _begin(
+    context: Context,
+    name: str,
+    sink: Sink,
+    captured: Sequence[SourceTableEntry],
+    *,
+    take_over: bool,
+    say: Say,
+) -> None:
+    """Claim the targets and remove what an earlier life of the source left in them.
+
+    Rows of a later life are refused, for ours would never replace them; ``take_over`` removes them.
+    """
+    schemas = [table.schema for table in captured]
+    with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
+        versions = list(pool.map(partial(_versions, sink), schemas))
+    ahead = [t for t, (_, newest) in zip(captured, versions, strict=True) if newest >= _after(t)]
+    if ahead and not take_over:
         raise SinkError(
-            f"The target of {table.schema.table} holds rows of a later life of this source than ours.",
+            f"The target of {ahead[0].schema.table} holds rows of a later life of this source than ours.",
             code="SINK_TARGET_AHEAD",
-            hint="Another installation may write there; choose another target, or remove its data.",
+            hint="Another installation may write there: choose another target; or add --take-over, "
+            "which removes them.",
         )
-    if any(version < begin.version for version in versions):
-        say(f"{table.schema.table}: removing rows of an earlier life of the source")
-        sink.truncate(table.schema, begin)
+    claim_targets(context, name, sink, schemas, take_over=take_over)
+    for table, (oldest, _) in zip(captured, versions, strict=True):
+        if table in ahead:
+            say(f"{table.schema.table}: removing rows of another installation")
+            sink.drop(table.schema)
+            sink.prepare(table.schema)
+        elif oldest < Position(table.epoch, 0).version:
+            say(f"{table.schema.table}: removing rows of an earlier life of the source")
+            sink.truncate(table.schema, Position(table.epoch, 0))
+    if ahead:
+        claim_targets(context, name, sink, schemas, take_over=True)
+
+
+def _after(table: SourceTableEntry) -> int:
+    """Return the first version beyond the table's own."""
+    return Position(table.epoch + 1, 0).version
+
+
+def _versions(sink: Sink, schema: TableSchema) -> tuple[int, int]:
+    """Return the lowest and the highest version among some rows of a target; none is above all and below."""
+    versions = [stored.version for stored in islice(sink.scan(schema), _SAMPLE)]
+    return min(versions, default=sys.maxsize), max(versions, default=-1)
 
 
 def _spec(
@@ -300,6 +343,8 @@ def _spec(
         tables=tuple(TableSpec(topic=t.topic, epoch=t.epoch, table=t.table) for t in captured),
         checkpoint=context.checkpoints / entry.name,
         dead_letters=context.dead_letters / entry.name,
+        owner=owner_file(context, entry.name),
+        home=installation(context),
     )
 
 

@@ -87,6 +87,8 @@ def _pipeline(bootstrap: str, work: Path) -> PipelineSpec:
         tables=(TableSpec(topic=_TOPIC, epoch=1, table=schema.as_dict()),),
         checkpoint=work / "checkpoint",
         dead_letters=work / "dead-letters",
+        owner=work / "owner.json",
+        home="training",
     )
 
 

@@ -95,6 +95,11 @@ class Home:
         return self.root / "progress"
 
     @property
+    def owners(self) -> Path:
+        """Directory of what the sinks' queries claimed their targets as."""
+        return self.root / "owners"
+
+    @property
     def requests(self) -> Path:
         """Directory of requests to the sinks' queries."""
         return self.root / "requests"

@@ -29,6 +29,8 @@ def spec(tmp_path: Path) -> PipelineSpec:
         tables=(TableSpec(topic="shop.public.t", epoch=1, table=SCHEMA.as_dict()),),
         checkpoint=tmp_path / "checkpoint",
         dead_letters=tmp_path / "dead",
+        owner=tmp_path / "owner.json",
+        home="here",
     )
 
 

@@ -1,0 +1,174 @@
+"""One writer per target: a query claims what it writes to, and stops when it finds another's claim.
+
+Rows cannot go back in their history whoever writes them; claims are for what versions do not see: another
+installation, whose positions mean something else, a copy of this one, a driver that was stopped and wakes up.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.config.pipeline import PipelineSpec, write_private
+from headrace.model.change import Change
+from headrace.model.claim import Claim
+from headrace.model.errors import SinkError
+from headrace.model.key import Key
+from headrace.model.outcome import Outcome
+from headrace.model.position import Position
+from headrace.model.schema import TableId, TableSchema
+from sinks.base import Progress, Sink
+
+__all__ = ["Fenced", "Holding"]
+
+_TRUSTED_S = 0.25
+"""For so long a claim that was seen counts as standing."""
+
+_NOTICED_S = 2 * _TRUSTED_S
+"""After so long whoever was writing has noticed that the target was claimed by another."""
+
+_ours: set[str] = set()
+"""Holders this process has been; what they wrote is written."""
+
+
+class Holding:
+    """One sink's place as the writer to its targets: taken when first needed, kept until it is given up.
+
+    Args:
+        spec: The sink's pipeline.
+        store: Gives its store; called when that is first needed.
+    """
+
+    def __init__(self, spec: PipelineSpec, store: Callable[[], Sink]) -> None:
+        self._spec = spec
+        self._store = store
+        self._held: str | None = None
+        self._lock = threading.Lock()
+
+    def pipeline(self) -> str:
+        """Return the pipeline as JSON, with the holder that may write now.
+
+        Raises:
+            SinkError: When another than this installation's last holder has claimed a target
+                (``SINK_FENCED``).
+            SinkUnavailable: When the store does not say.
+        """
+        with self._lock:
+            if self._held is None:
+                self._held = _take(self._spec, self._store()).model_dump_json()
+            return self._held
+
+    def give_up(self) -> None:
+        """Ask the store again before the next write."""
+        with self._lock:
+            self._held = None
+
+
+def _take(spec: PipelineSpec, sink: Sink) -> PipelineSpec:
+    schemas = [table.schema_ for table in spec.tables]
+    known = _remembered(spec.owner)
+    claim = Claim.new(spec.sink, spec.home, engine=True)
+    standing = sink.claims(schemas)
+    _refuse_others(spec.sink, standing, known)
+    # Before the claim is made: a driver that dies between the two still knows its own mark.
+    _remember(spec.owner, [claim.holder, *known])
+    if sink.claim(schemas, claim, standing):
+        _refuse_others(spec.sink, sink.claims(schemas), known)
+        raise _fenced(spec.sink, None)
+    _remember(spec.owner, [claim.holder])
+    if any(before.engine and before.holder not in _ours for before in standing.values()):
+        time.sleep(_NOTICED_S)
+    _ours.add(claim.holder)
+    return spec.model_copy(update={"holder": claim.holder})
+
+
+def _remembered(owner: Path) -> list[str]:
+    try:
+        holders: list[str] = json.loads(owner.read_bytes())
+    except FileNotFoundError:
+        return []
+    return holders
+
+
+def _remember(owner: Path, holders: Sequence[str]) -> None:
+    write_private(owner, json.dumps(holders))
+
+
+def _refuse_others(sink: str, standing: Mapping[TableId, Claim], known: Iterable[str]) -> None:
+    for claim in standing.values():
+        if claim.holder not in known:
+            raise _fenced(sink, claim)
+
+
+def _fenced(sink: str, claim: Claim | None) -> SinkError:
+    if claim is None:
+        message = f"The claim of sink {sink} upon its targets was removed."
+    else:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(claim.at_ms / 1000))
+        message = (
+            f"Another writer took the targets of sink {sink} over at {at} UTC: "
+            f"sink {claim.sink} of installation {claim.home}. This one has stopped."
+        )
+    hint = f"When the other is gone or paused: headrace sink resume {sink} --take-over"
+    return SinkError(message, code="SINK_FENCED", hint=hint)
+
+
+class Fenced:
+    """A sink that writes only while its holder's claim stands; the rest is the sink's own.
+
+    A claim is looked at when the last look is older than a quarter of a second, so that many small
+    batches cost few questions, and a process that slept asks before it goes on.
+    """
+
+    def __init__(self, sink: Sink, spec: PipelineSpec) -> None:
+        self._sink = sink
+        self._name = spec.sink
+        self._holder = spec.holder
+        self._schemas = [table.schema_ for table in spec.tables]
+        self._seen: dict[TableId, float] = {}
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+    def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
+        """Apply, if the claim stands."""
+        self._look([schema])
+        return self._sink.apply(schema, changes)
+
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+        """Read rows, if the claim stands: another writer may have moved them on."""
+        self._look([schema])
+        return dict(self._sink.rows(schema, keys))
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        """Truncate, if the claim stands."""
+        self._look([schema])
+        return self._sink.truncate(schema, position)
+
+    def settle(self, progress: Progress) -> None:
+        """Settle, if the claims upon all of the query's tables stand."""
+        self._look(self._schemas)
+        self._sink.settle(progress)
+
+    def _look(self, schemas: Sequence[TableSchema]) -> None:
+        """Make sure that the claims stand.
+
+        Raises:
+            SinkError: When one does not (``SINK_FENCED``).
+        """
+        with self._lock:
+            now = time.monotonic()
+            old = [s for s in schemas if now - self._seen.get(s.table, float("-inf")) > _TRUSTED_S]
+            if not old:
+                return
+            standing = self._sink.claims(old)
+            for schema in old:
+                claim = standing.get(schema.table)
+                if claim is None or claim.holder != self._holder:
+                    raise _fenced(self._name, claim)
+                self._seen[schema.table] = now

@@ -1,0 +1,33 @@
+"""The real Elasticsearch, spoken to as an operator would."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from headrace.model.schema import TableSchema
+from sinks.contract.story import ORDERS
+from sinks.elasticsearch import ElasticsearchSink
+from sinks.elasticsearch.client import Client
+from sinks.elasticsearch.names import alias_of
+
+__all__ = ["Server"]
+
+
+class Server:
+    """One server and a prefix of its own for the indexes of a test."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.prefix = f"s{uuid.uuid4().hex[:10]}-"
+        self.client = Client(ElasticsearchSink.Config(url=url))
+
+    def sink(self, url: str | None = None, **settings: Any) -> ElasticsearchSink:
+        config = ElasticsearchSink.Config(url=url or self.url, prefix=self.prefix, **settings)
+        return ElasticsearchSink("search", config)
+
+    def ask(self, method: str, target: str, body: Any = None) -> Any:
+        return self.client.request(method, target, body).json()
+
+    def alias(self, schema: TableSchema = ORDERS) -> str:
+        return alias_of(self.prefix, schema.table)
