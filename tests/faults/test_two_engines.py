@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from headrace.control.progress import read_progress
 from headrace.control.runner import engine_state, ensure_engine, stop_engine
 from tests.support.shop import Shop
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(400)]
 
 _PLACES = ("pipelines", "progress", "checkpoints", "requests", "owners", "run")
 
@@ -47,7 +48,8 @@ def copy_of(context: Context, root: Path) -> Iterator[Context]:
             "work": root / "spark",
         }
     )
-    copied = replace(context, **{place: root / place for place in _PLACES}, engine=lambda: moved)
+    places: dict[str, Any] = {place: root / place for place in _PLACES}
+    copied = replace(context, **places, engine=lambda: moved)
     try:
         yield copied
     finally:
