@@ -119,10 +119,12 @@ class Drift:
     Args:
         added: Columns that the schema does not have; their values are passed over.
         missing: Columns that the record does not have.
+        key: The columns of the record's key, when they are others than the schema's.
     """
 
-    added: tuple[str, ...]
-    missing: tuple[str, ...]
+    added: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
 
 
 class Decoder:
@@ -176,10 +178,11 @@ class Decoder:
             op: ``c``, ``u``, ``r``, ``d``, ``t`` or anything else, None when there is no envelope.
             before: The old row, or its key, as JSON text.
             after: The new row as JSON text.
-            key: The record's own key, for records without an envelope.
+            key: The record's own key, for records without an envelope and for those whose key may have
+                other columns than the schema's.
         """
         try:
-            record = self._decode(origin, op, before, after)
+            record = self._rekeyed(origin, op, key) or self._decode(origin, op, before, after)
         except _WRONG as error:
             record = Poison(origin, "RECORD_MALFORMED", f"{type(error).__name__}: {error}"[:500])
         if isinstance(record, Poison):
@@ -204,6 +207,17 @@ class Decoder:
             why = f"{type(error).__name__}: {error}"[:500]
             return Poison(place, "RECORD_MALFORMED", why, self._told_key(key))
         return self.decode(origin, envelope.get("op"), before, after, key)
+
+    def _rekeyed(self, origin: Origin, op: str | None, key: bytes | None) -> Poison | None:
+        """Refuse a row that the source tells from others by other columns than the schema says."""
+        if not key or op not in ("c", "u", "r", "d"):
+            return None
+        image = orjson.loads(key)
+        if not isinstance(image, dict) or image.keys() == set(self._schema.key):
+            return None
+        names = tuple(image)
+        self.drift = Drift(key=names)
+        return Poison(origin, "KEY_CHANGED", f"the key is ({', '.join(names)}) now")
 
     def _told_key(self, image: str | bytes | None) -> Key | None:
         """Return the key of a broken record's row, if so much of it can be read."""

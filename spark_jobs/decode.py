@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from connectors.debezium import ENVELOPE, Decoder, streamed
-from headrace.config.pipeline import PipelineSpec
+from headrace.config.pipeline import PipelineSpec, TableSpec
 from headrace.model.change import Ignored, Origin, Record
 
 __all__ = ["decoders", "envelopes", "records"]
 
 
-def envelopes(kafka: DataFrame) -> DataFrame:
-    """Split Kafka records into the columns :func:`records` reads; one parse, no shuffle."""
+def envelopes(kafka: DataFrame, tables: Sequence[TableSpec]) -> DataFrame:
+    """Split Kafka records into the columns :func:`records` reads; one parse, no shuffle.
+
+    ``key`` is told where the row does not tell it, and where it has other columns than its table's.
+    """
+    known = f.create_map(*chain.from_iterable((f.lit(t.topic), _names(t.schema_.key)) for t in tables))
+    told = f.array_sort(f.json_object_keys(f.col("key").cast("string")))
     envelope = f.from_json(f.col("value").cast("string"), ENVELOPE)
     return kafka.select(
         "topic", "partition", "offset", envelope.alias("e"), f.col("value").isNull().alias("empty"), "key"
@@ -33,9 +39,14 @@ def envelopes(kafka: DataFrame) -> DataFrame:
         f.col("e.source.ts_ms").alias("committed_ms"),
         f.col("e.source.snapshot").alias("snapshot"),
         "empty",
-        # Every other record tells its key in its row.
-        f.when(f.col("e.op").isNull() & ~f.col("empty"), f.col("key")).alias("key"),
+        f.when(
+            ~f.col("empty") & (f.col("e.op").isNull() | (told != known[f.col("topic")])), f.col("key")
+        ).alias("key"),
     )
+
+
+def _names(key: Sequence[str]) -> Column:
+    return f.array(*map(f.lit, sorted(key)))
 
 
 @cache

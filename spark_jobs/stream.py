@@ -43,7 +43,7 @@ def start_query(
     session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.sink)
     # Decoding is part of the query itself, so that its plan is described to the JVM once, not per batch.
     return (
-        envelopes(_source(session, spec))
+        envelopes(_source(session, spec), spec.tables)
         .writeStream.queryName(spec.sink)
         .option("checkpointLocation", str(spec.checkpoint))
         .trigger(processingTime="0 seconds")

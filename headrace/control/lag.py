@@ -341,9 +341,19 @@ def _inherited(verdict: Verdict) -> Verdict | None:
     return verdict if verdict.state is not State.STREAMING else None
 
 
+_CHANGED = ("added", "missing")
+
+
 def _backlog(
     source: str, sink: str, counters: TableProgress, behind: int | None, freshness: float | None
 ) -> Verdict:
+    drift = counters.drift or {}
+    if drift.get("key"):
+        return Verdict(
+            State.FAILED,
+            f"the table's key is ({', '.join(drift['key'])}) now: other rows are meant than those mirrored",
+            f"remove sink {sink} with --purge and source {source}, and add them anew",
+        )
     if counters.behind:
         rows = "1 row is" if counters.behind == 1 else f"{counters.behind:,} rows are"
         return Verdict(
@@ -351,8 +361,8 @@ def _backlog(
             f"{rows} behind: changes of theirs are in the dead letter queue",
             f"headrace dlq list --sink {sink}",
         )
-    if counters.drift:
-        said = "; ".join(f"columns {word}: {', '.join(counters.drift[word])}" for word in counters.drift)
+    if drift:
+        said = "; ".join(f"columns {word}: {', '.join(drift[word])}" for word in _CHANGED if drift[word])
         return Verdict(
             State.DEGRADED,
             f"the table's columns are not those mirrored ({said})",

@@ -40,8 +40,8 @@ def refresh(mirror: Mirror, *arguments: str, code: int = 0) -> dict[str, Any]:
     return said
 
 
-def reasons(mirror: Mirror) -> set[str]:
-    return {table.reason for table in lag.measure(mirror.context).tables if table.table == "public.things"}
+def reasons(mirror: Mirror, name: str = "things") -> set[str]:
+    return {found.reason for found in lag.measure(mirror.context).tables if found.table == f"public.{name}"}
 
 
 def assert_equal(mirror: Mirror) -> None:
@@ -104,3 +104,14 @@ def test_a_changed_key_is_refused(mirror: Mirror) -> None:
     mirror.database.run("ALTER TABLE others ADD COLUMN b int NOT NULL DEFAULT 1")
     mirror.database.run("ALTER TABLE others DROP CONSTRAINT others_pkey, ADD PRIMARY KEY (id, b)")
     assert refresh(mirror, "--dry-run", code=1)["error"]["code"] == "SOURCE_KEY_CHANGED"
+
+
+def test_rows_of_another_key_are_never_taken_for_one_another(mirror: Mirror) -> None:
+    mirror.database.run("INSERT INTO others VALUES (1, 1), (1, 2)")
+    until(lambda: all("the table's key is (id, b) now" in reason for reason in reasons(mirror, "others")))
+    assert {t.state for t in lag.measure(mirror.context).tables if t.table == "public.others"} == {"failed"}
+    assert all(not rows for rows in mirror.stored("others").values())
+    assert len(mirror.letters) == 2 * 3
+    mirror.database.run("UPDATE things SET title = 'goes on' WHERE id = 4")
+    until(lambda: reasons(mirror) == {""})
+    assert_equal(mirror)

@@ -6,11 +6,12 @@ import base64
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.debezium import Decoder
+from connectors.debezium import Decoder, Drift
 from headrace.model.change import Change, Op, Origin, Poison, Truncate
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
@@ -84,6 +85,17 @@ def test_a_delete_is_known_by_its_key_alone(decoder: Decoder) -> None:
     assert isinstance(change, Change)
     assert change.op is Op.DELETE
     assert change.key.parts == ("1", "a")
+
+
+def test_a_row_with_another_key_than_the_tables_is_refused_and_noted(decoder: Decoder) -> None:
+    record = decoder.decode(ORIGIN, "u", None, row(), b'{"id":1,"tenant":2}')
+    assert isinstance(record, Poison)
+    assert record.code == "KEY_CHANGED"
+    assert decoder.drift == Drift(key=("id", "tenant"))
+    good = decoder.decode(ORIGIN, "u", None, row(), orjson.dumps(dict.fromkeys(SCHEMA.key, 1)))
+    assert isinstance(good, Change)
+    assert decoder.drift is not None
+    assert decoder.drift.key == ()
 
 
 def test_a_truncate_has_a_place_in_the_order(decoder: Decoder) -> None:
