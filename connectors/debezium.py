@@ -126,6 +126,12 @@ class Drift:
     missing: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """Say it in words."""
+        facts = (("columns added", self.added), ("columns missing", self.missing), ("key now", self.key))
+        return "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in facts if names)
+
 
 class Decoder:
     """Decodes the records of one topic.
@@ -138,12 +144,14 @@ class Decoder:
         epoch: Incarnation of the topic.
         placeholder: What the connector writes for a value it was not sent (unchanged TOAST). It is
             a random token per source, so that no user value is taken for it.
+        strict: Whether a row with other columns than the schema's is refused.
     """
 
-    def __init__(self, schema: TableSchema, epoch: int, placeholder: str) -> None:
+    def __init__(self, schema: TableSchema, epoch: int, placeholder: str, *, strict: bool = False) -> None:
         self._schema = schema
         self._epoch = epoch
         self._placeholder = placeholder
+        self._strict = strict
         self._in_base64 = base64.b64encode(placeholder.encode()).decode()
         self._marks: tuple[Any, ...] = (
             placeholder,
@@ -239,6 +247,8 @@ class Decoder:
             if any(trace in after for trace in self._traces):
                 absent = frozenset(name for name, value in row.items() if value in self._marks)
             row = self._row(row, absent)
+            if self._strict and self.drift is not None:
+                return Poison(origin, "SCHEMA_CHANGED", self.drift.sentence)
             key = key_of(self._schema, row)
             return Change(self._schema.table, key, Op.UPSERT, row, absent, position, origin)
         if op == "d":

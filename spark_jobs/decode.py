@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from connectors.debezium import ENVELOPE, Decoder, streamed
-from headrace.config.pipeline import PipelineSpec, TableSpec
+from headrace.config.pipeline import PipelineSpec, SchemaPolicy, TableSpec
 from headrace.model.change import Ignored, Origin, Record
 
 __all__ = ["decoders", "envelopes", "records"]
@@ -52,7 +52,8 @@ def _names(key: Sequence[str]) -> Column:
 @cache
 def _decoders(pipeline: str) -> dict[str, Decoder]:
     spec = PipelineSpec.model_validate_json(pipeline)
-    return {t.topic: Decoder(t.schema_, t.epoch, spec.placeholder) for t in spec.tables}
+    strict = spec.on_schema_change is SchemaPolicy.EXCEPTION
+    return {t.topic: Decoder(t.schema_, t.epoch, spec.placeholder, strict=strict) for t in spec.tables}
 
 
 def decoders(pipeline: str) -> dict[str, Decoder]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli import demo, dlq, lag, psql, resnapshot, sink, source, stack
+from headrace.cli import demo, dlq, journal, lag, psql, resnapshot, sink, source, stack
 
 __all__ = ["app", "run"]
 
@@ -21,6 +21,7 @@ sink.register(app)
 resnapshot.register(app)
 lag.register(app)
 dlq.register(app)
+journal.register(app)
 psql.register(app)
 demo.register(app)
 

@@ -36,9 +36,9 @@ def resnapshot(
     Example: `headrace resnapshot shop public.orders --dry-run`
     """
     context = open_context(home)
-    chosen = [table_id(text) for text in tables or ()]
+    chosen, only = [table_id(text) for text in tables or ()], [sink] if sink else []
     if dry_run:
-        plan = work.plan(context, source, tables=chosen, sink=sink)
+        plan = work.plan(context, source, tables=chosen, sinks=only)
         if as_json:
             print_json({"dry_run": True, **asdict(plan)})
             return
@@ -50,7 +50,7 @@ def resnapshot(
         out.print(grid(("table", "offset>"), [(table, number(mark)) for table, mark in plan.tables.items()]))
         return
     swept = work.resnapshot(
-        context, source, tables=chosen, sink=sink, sweep_many=sweep_many, say=say_to(as_json=as_json)
+        context, source, tables=chosen, sinks=only, sweep_many=sweep_many, say=say_to(as_json=as_json)
     )
     if as_json:
         print_json({"source": source, "swept": [asdict(done) for done in swept]})

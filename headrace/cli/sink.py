@@ -11,6 +11,7 @@ import typer
 from headrace.cli.context import HomeOption, addresses, home_of, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import age, findings_as_dicts, grid, number, print_findings, say_to, state_text
+from headrace.config.pipeline import SchemaPolicy
 from headrace.config.secrets import mask_settings
 from headrace.control import lag, sink
 from headrace.control.context import Context
@@ -49,6 +50,13 @@ def add(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, key=value; may be repeated.")
     ] = None,
+    on_schema_change: Annotated[
+        SchemaPolicy,
+        typer.Option(
+            help="When columns change: follow (lenient; evolve also takes old values away), leave them out "
+            "(ignore), or set the table's rows aside until you decide (exception)."
+        ),
+    ] = SchemaPolicy.LENIENT,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Stop another installation that writes to the same targets.")
     ] = False,
@@ -77,6 +85,7 @@ def add(
         tables=[table_id(text) for text in table or ()],
         wait=wait,
         take_over=take_over,
+        on_schema_change=on_schema_change,
         say=say_to(as_json=as_json),
     )
     if as_json:
@@ -243,6 +252,7 @@ def _described(context: Context, entry: SinkEntry) -> dict[str, Any]:
         "reason": seen.reason,
         "remedy": seen.remedy,
         "settings": mask_settings(entry.settings),
+        "on_schema_change": entry.on_schema_change,
         "latency_ms": seen.latency_ms,
         "first_row_ms": seen.first_row_ms,
         "created_ms": entry.created_ms,

@@ -115,7 +115,7 @@ def up(
 
 def _start_engine(home: Path | None) -> bool:
     """Start the engine that the registered sinks need, unless it runs; return whether it was started."""
-    return ensure_engine(open_context(home).engine())
+    return ensure_engine(open_context(home))
 
 
 @fails_clearly

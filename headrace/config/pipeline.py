@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,24 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.model.schema import TableSchema
 
-__all__ = ["EngineSpec", "PipelineSpec", "TableSpec", "load_pipeline", "write_private"]
+__all__ = ["EngineSpec", "PipelineSpec", "SchemaPolicy", "TableSpec", "load_pipeline", "write_private"]
 
 
 class _Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SchemaPolicy(str, Enum):
+    """What a sink does when columns of a table change."""
+
+    EVOLVE = "evolve"
+    """Follow by itself; where columns have gone, read the table anew, so that rows lose their values, too."""
+    LENIENT = "lenient"
+    """Follow by itself and take nothing away: columns that are gone keep what they had."""
+    IGNORE = "ignore"
+    """Leave new columns out, and say so."""
+    EXCEPTION = "exception"
+    """Set the table's rows aside from then on, until somebody decides."""
 
 
 class TableSpec(_Spec):
@@ -53,6 +67,7 @@ class PipelineSpec(_Spec):
         owner: File in which its queries note whom they claimed the targets as.
         home: The installation, as claims name it.
         holder: Whom the running query claimed the targets as; set by the engine.
+        on_schema_change: What to do when columns change.
         paused: True keeps the query stopped.
         max_offsets_per_trigger: Upper bound of records in one micro-batch.
     """
@@ -69,6 +84,7 @@ class PipelineSpec(_Spec):
     owner: Path
     home: str
     holder: str = ""
+    on_schema_change: SchemaPolicy = SchemaPolicy.LENIENT
     paused: bool = False
     max_offsets_per_trigger: int = 50_000
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from headrace.config.pipeline import EngineSpec
@@ -42,3 +43,17 @@ class Context:
     owners: Path
     run: Path
     engine: Callable[[], EngineSpec]
+
+    def dump(self) -> str:
+        """Return the addresses and directories as JSON; see :meth:`load`."""
+        told = {
+            known.name: str(getattr(self, known.name)) for known in fields(self) if known.name != "engine"
+        }
+        return json.dumps(told)
+
+    @classmethod
+    def load(cls, text: str, engine: Callable[[], EngineSpec]) -> Context:
+        """Invert :meth:`dump`."""
+        told = json.loads(text)
+        servers = {name: told.pop(name) for name in ("connect_url", "kafka_bootstrap")}
+        return cls(**servers, **{name: Path(value) for name, value in told.items()}, engine=engine)

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from headrace.config.pipeline import SchemaPolicy
 from headrace.control.context import Context
 from headrace.control.gap import START_OVER
 from headrace.control.kafka import Kafka
 from headrace.control.observation import Next, SinkSeen, SourceSeen, observe
 from headrace.control.progress import TableProgress
-from headrace.control.registry import SourceTableEntry
+from headrace.control.registry import SinkEntry, SourceTableEntry
 
 __all__ = ["LagReport", "SinkLag", "SourceLag", "State", "TableLag", "Verdict", "judge", "measure"]
 
@@ -239,7 +240,7 @@ def _table(source: SourceSeen, verdict: Verdict, sink: SinkSeen, table: SourceTa
         _gap(source, sink, table)
         or _engine(sink)
         or _inherited(verdict)
-        or _backlog(source.entry.name, sink.entry.name, counters, behind, freshness)
+        or _backlog(source.entry.name, sink.entry, counters, behind, freshness)
     )
     return TableLag(
         source=source.entry.name,
@@ -345,24 +346,24 @@ _CHANGED = ("added", "missing")
 
 
 def _backlog(
-    source: str, sink: str, counters: TableProgress, behind: int | None, freshness: float | None
+    source: str, sink: SinkEntry, counters: TableProgress, behind: int | None, freshness: float | None
 ) -> Verdict:
-    drift = counters.drift or {}
+    drift, policy = counters.drift or {}, SchemaPolicy(sink.on_schema_change)
     if drift.get("key"):
         return Verdict(
             State.FAILED,
             f"the table's key is ({', '.join(drift['key'])}) now: other rows are meant than those mirrored",
-            f"remove sink {sink} with --purge and source {source}, and add them anew",
+            f"remove sink {sink.name} with --purge and source {source}, and add them anew",
         )
     if counters.behind:
         rows = "1 row is" if counters.behind == 1 else f"{counters.behind:,} rows are"
         return Verdict(
             State.DEGRADED,
             f"{rows} behind: changes of theirs are in the dead letter queue",
-            f"headrace dlq list --sink {sink}",
+            f"headrace dlq list --sink {sink.name}",
         )
-    if drift:
-        said = "; ".join(f"columns {word}: {', '.join(drift[word])}" for word in _CHANGED if drift[word])
+    said = "; ".join(f"columns {word}: {', '.join(drift[word])}" for word in _CHANGED if drift.get(word))
+    if said and policy is not SchemaPolicy.IGNORE:
         return Verdict(
             State.DEGRADED,
             f"the table's columns are not those mirrored ({said})",
@@ -372,7 +373,7 @@ def _backlog(
         return Verdict(State.DEGRADED, "Kafka does not tell how far its topics go", "headrace up")
     if behind and (freshness is None or freshness > FRESH_WITHIN_S):
         return Verdict(State.CATCHING_UP, f"{behind:,} records to apply")
-    return Verdict(State.STREAMING)
+    return Verdict(State.STREAMING, f"{said}: ignored, as the sink is told to" if said else "")
 
 
 def _age_s(now_ms: int, then_ms: int | None) -> float | None:

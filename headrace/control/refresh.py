@@ -8,12 +8,11 @@ one, is refused by name before anything is done.
 
 from __future__ import annotations
 
+import fcntl
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-
-from sqlalchemy import select
 
 from connectors.base import Capture
 from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
@@ -54,26 +53,50 @@ class TableChange:
     schema: TableSchema
 
 
-def changes(context: Context, name: str) -> list[TableChange]:
-    """Return how the source's tables differ from what was registered; changes nothing.
-
-    Raises:
-        SourceError: When a key has changed (``SOURCE_KEY_CHANGED``) or a table is gone.
-    """
-    entry = Registry(context.registry).source(name)
-    known = {table.schema.table: table.schema for table in entry.tables}
-    found = source_of(context, entry).catalogue(list(known))
-    return [change for now in found if (change := _change(name, known[now.table], now)) is not None]
-
-
-def refresh(
-    context: Context, name: str, *, read_anew: bool = True, say: Say = lambda _: None
-) -> list[TableChange]:
-    """Have every sink follow the tables' columns as they are now; return what has changed.
+def changes(context: Context, name: str, sinks: Collection[str] | None = None) -> list[TableChange]:
+    """Return how the source's tables differ from what is mirrored; changes nothing.
 
     Args:
         context: The installation.
         name: The source.
+        sinks: Whose tables are meant; all sinks' when None.
+
+    Raises:
+        SourceError: When a key has changed (``SOURCE_KEY_CHANGED``) or a table is gone.
+    """
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    known = [table.schema for table in entry.tables]
+    # A sink that was told to ignore a change stands where it stood before.
+    for sink in _chosen(registry, name, sinks):
+        known += [table.schema_ for table in load_pipeline(context.pipelines / f"{sink.name}.json").tables]
+    found = source_of(context, entry).catalogue([table.schema.table for table in entry.tables])
+    changed: dict[TableId, TableChange] = {}
+    for now in found:
+        for before in known:
+            if before.table == now.table and (change := _change(name, before, now)) is not None:
+                changed.setdefault(now.table, change)
+    return list(changed.values())
+
+
+def _chosen(registry: Registry, source: str, sinks: Collection[str] | None) -> list[SinkEntry]:
+    return [sink for sink in registry.sinks(source) if sinks is None or sink.name in sinks]
+
+
+def refresh(
+    context: Context,
+    name: str,
+    *,
+    sinks: Collection[str] | None = None,
+    read_anew: bool = True,
+    say: Say = lambda _: None,
+) -> list[TableChange]:
+    """Have sinks follow the tables' columns as they are now; return what has changed.
+
+    Args:
+        context: The installation.
+        name: The source.
+        sinks: Those that are to follow; all when None.
         read_anew: Whether tables with new columns are read anew, so that older rows get their values. Until
             that is done, now or by a resnapshot later, these tables are ``resync_required``.
         say: Told what happens.
@@ -83,26 +106,13 @@ def refresh(
         SinkError: When a store cannot follow; what was registered stays as it was.
     """
     registry = Registry(context.registry)
-    changed = changes(context, name)
-    if not changed:
-        return []
-    schemas = {change.table: change.schema for change in changed}
-    sinks = registry.sinks(name)
-    grown = [change.table for change in changed if change.added]
-    paused: dict[str, bool] = {}
-    try:
-        for sink in sinks:
-            paused[sink.name] = _stop(context, sink.name)
-        for sink in sinks:
-            _prepare(registry.source(name), sink, schemas, say)
-        _register(context, registry, name, schemas, grown)
-        _tell_connector(context, registry.source(name), changed, say)
-    finally:
-        for sink in sinks:
-            if sink.name in paused:
-                _restart(context, registry.source(name), sink, paused=paused[sink.name])
-        if sinks:
-            ensure_engine(context.engine())
+    with _alone(context):
+        changed = changes(context, name, sinks)
+        if not changed:
+            return []
+        _follow(context, registry, name, changed, _chosen(registry, name, sinks), say)
+        if registry.sinks(name):
+            ensure_engine(context)
     for change in changed:
         registry.note(
             f"source {name}",
@@ -112,10 +122,44 @@ def refresh(
             dropped=change.dropped,
             retyped=change.retyped,
         )
+    grown = [change.table for change in changed if change.added]
     if grown and read_anew:
         say(f"reading {len(grown)} tables anew")
         resnapshot.resnapshot(context, name, tables=grown, say=say)
     return changed
+
+
+@contextmanager
+def _alone(context: Context) -> Iterator[None]:
+    """Wait until nobody else follows a source of this installation."""
+    context.run.mkdir(parents=True, exist_ok=True)
+    with (context.run / "refresh.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _follow(
+    context: Context,
+    registry: Registry,
+    name: str,
+    changed: Sequence[TableChange],
+    sinks: Sequence[SinkEntry],
+    say: Say,
+) -> None:
+    schemas = {change.table: change.schema for change in changed}
+    grown = [change.table for change in changed if change.added]
+    paused: dict[str, bool] = {}
+    try:
+        for sink in sinks:
+            paused[sink.name] = _stop(context, sink.name)
+        for sink in sinks:
+            _prepare(registry.source(name), sink, schemas, say)
+        _register(context, registry, name, schemas, grown, sinks)
+        _tell_connector(context, registry.source(name), changed, say)
+    finally:
+        for sink in sinks:
+            if sink.name in paused:
+                _restart(context, registry.source(name), sink, paused=paused[sink.name])
 
 
 def _change(source: str, known: TableSchema, now: TableSchema) -> TableChange | None:
@@ -178,6 +222,7 @@ def _register(
     name: str,
     schemas: Mapping[TableId, TableSchema],
     grown: Sequence[TableId],
+    sinks: Sequence[SinkEntry],
 ) -> None:
     """Note the tables as they are now, and that rows of before lack what has been added."""
     topics = [table.topic for table in registry.source(name).tables if table.schema.table in grown]
@@ -187,7 +232,8 @@ def _register(
             now = schemas.get(table.schema.table)
             if now is not None:
                 table.table = now.as_dict()
-        for entry in session.scalars(select(SinkEntry).where(SinkEntry.source == name)):
+        for sink in sinks:
+            entry = session.get_one(SinkEntry, sink.name)
             mine = {topic: end for topic, end in ends.items() if topic in entry.tables}
             entry.incomplete = {**entry.incomplete, **mine}
 

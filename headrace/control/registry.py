@@ -40,9 +40,10 @@ __all__ = [
     "TopicEntry",
 ]
 
-_VERSION = 2
-_WITHOUT_LETTERS = 1
-"""The version before, which lacks only the tables of dead letters."""
+_VERSION = 3
+_OLDER = (1, 2)
+"""Versions that lack only tables, which are made, and columns, which are added."""
+_ADDED = ("sinks", "on_schema_change", "VARCHAR NOT NULL DEFAULT 'lenient'")
 _EPOCH_BEGINNING_S = 1_767_225_600  # 2026-01-01
 _EPOCH_UNIT_S = 3_600
 
@@ -104,6 +105,8 @@ class SinkEntry(_Base):
     """Topic → the target's facts."""
     incomplete: Mapped[dict[str, Any]]
     """Topic → offset before which it does not tell all: its beginning was lost, or columns came later."""
+    on_schema_change: Mapped[str]
+    """A :class:`~headrace.config.pipeline.SchemaPolicy`."""
     created_ms: Mapped[int]
 
 
@@ -200,8 +203,9 @@ class Registry:
         with self.begin() as session:
             version = session.execute(text("PRAGMA user_version")).scalar()
             fresh = version == 0 and not inspect(session.connection()).get_table_names()
-            if fresh or version == _WITHOUT_LETTERS:
+            if fresh or version in _OLDER:
                 _Base.metadata.create_all(session.connection())
+                _add_column(session, *_ADDED)
                 session.execute(text(f"PRAGMA user_version = {_VERSION}"))
             elif version != _VERSION:
                 raise EnvironmentError_(
@@ -332,6 +336,15 @@ class Registry:
                 found.gap = reason
         self.note(f"source {name}", "gap", reason=reason)
 
+    def journal(self, subject: str | None = None, *, limit: int = 100) -> list[JournalEntry]:
+        """Return the newest lines of the journal, oldest first, of all or of one subject: ``source shop``."""
+        query = select(JournalEntry).order_by(JournalEntry.id.desc()).limit(limit)
+        with self.begin() as session:
+            found = session.scalars(
+                query if subject is None else query.where(JournalEntry.subject == subject)
+            ).all()
+        return list(reversed(found))
+
     def note(self, subject: str, what: str, **detail: Any) -> None:
         """Write a line to the journal."""
         with self.begin() as session:
@@ -344,3 +357,8 @@ def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "busy_timeout = 30000"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _add_column(session: Session, table: str, column: str, kind: str) -> None:
+    if column not in {known["name"] for known in inspect(session.connection()).get_columns(table)}:
+        session.execute(text(f"ALTER TABLE {table} ADD COLUMN {column} {kind}"))

@@ -72,7 +72,7 @@ class Swept:
     removed: int
 
 
-def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sink: str | None = None) -> Plan:
+def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: Sequence[str] = ()) -> Plan:
     """Return what :func:`resnapshot` would do; changes nothing."""
     registry = Registry(context.registry)
     entry = registry.source(name)
@@ -80,7 +80,7 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sink: s
     return Plan(
         source=name,
         tables={str(table.schema.table): _mark(Kafka(context.kafka_bootstrap), table) for table in chosen},
-        sinks=tuple(found.name for found in _sinks(registry, name, sink)),
+        sinks=tuple(found.name for found in _sinks(registry, name, sinks)),
         rows=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
     )
 
@@ -90,7 +90,7 @@ def resnapshot(
     name: str,
     *,
     tables: Sequence[TableId] = (),
-    sink: str | None = None,
+    sinks: Sequence[str] = (),
     sweep_many: bool = False,
     say: Say = lambda _: None,
 ) -> list[Swept]:
@@ -103,7 +103,7 @@ def resnapshot(
         context: The installation.
         name: The source.
         tables: Which tables; all when empty.
-        sink: Sweep only this sink. The others apply the rows too, but keep what is gone.
+        sinks: Sweep only these; all when empty. The others apply the rows too, but keep what is gone.
         sweep_many: Allow a sweep that removes more than a fifth of a table's rows.
         say: Told what happens.
 
@@ -119,7 +119,9 @@ def resnapshot(
     if run is None:
         _refuse_not_streaming(context, entry, capture.connector)
         chosen = _chosen(entry, tables)
-        run = _begin(registry, name, {t.topic: _mark(kafka, t) for t in chosen}, _sinks(registry, name, sink))
+        run = _begin(
+            registry, name, {t.topic: _mark(kafka, t) for t in chosen}, _sinks(registry, name, sinks)
+        )
         say(f"reading {len(chosen)} tables anew")
         source.request_snapshot(capture, [t.schema.table for t in chosen], run.id)
     else:
@@ -136,7 +138,7 @@ def resnapshot(
         run = _advance(registry, run, "sweeping", ends=ends)
     swept = [
         done
-        for found in _sinks(registry, name, None)
+        for found in _sinks(registry, name, ())
         if found.name in run.plan["sinks"]
         for done in _sweep(context, found, chosen, run.plan, sweep_many=sweep_many, say=say)
     ]
@@ -157,14 +159,12 @@ def _chosen(entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEn
     return [known[table] for table in tables] if tables else list(known.values())
 
 
-def _sinks(registry: Registry, source: str, only: str | None) -> list[SinkEntry]:
+def _sinks(registry: Registry, source: str, only: Sequence[str]) -> list[SinkEntry]:
     found = registry.sinks(source)
-    if only is None:
-        return found
-    entry = registry.sink(only)
-    if entry.source != source:
-        raise UsageError(f"Sink {only} does not read from {source}.", code="SINK_OF_OTHER_SOURCE")
-    return [entry]
+    for name in only:
+        if registry.sink(name).source != source:
+            raise UsageError(f"Sink {name} does not read from {source}.", code="SINK_OF_OTHER_SOURCE")
+    return [entry for entry in found if not only or entry.name in only]
 
 
 def _mark(kafka: Kafka, table: SourceTableEntry) -> int:

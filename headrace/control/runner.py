@@ -12,21 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import EngineSpec, write_private
+from headrace.control.context import Context
 from headrace.observe import pidfile
 
 __all__ = ["engine_state", "ensure_engine", "stop_engine"]
 
 _PIDFILE = "engine.pid"
 _SPEC = "engine.json"
+_CONTEXT = "context.json"
 _BOOT = 90.0
 _LOG_LIMIT = 20 * 1024 * 1024
 
 
-def ensure_engine(spec: EngineSpec) -> bool:
+def ensure_engine(context: Context) -> bool:
     """Start the engine unless it runs; return whether it was started. Returns before it is ready.
 
     Whoever calls at the same time, in this process or another, waits: two engines would be two writers.
     """
+    spec = context.engine()
     for folder in (spec.run, spec.logs, spec.work, spec.pipelines, spec.progress):
         folder.mkdir(parents=True, exist_ok=True)
     with (spec.run / "engine.lock").open("a") as lock:
@@ -36,6 +39,7 @@ def ensure_engine(spec: EngineSpec) -> bool:
             if _same(spec.run / _SPEC, spec):
                 return False
             stop_engine(spec.run)
+        write_private(spec.run / _CONTEXT, context.dump())
         _start(spec)
     return True
 
@@ -50,7 +54,7 @@ def _start(spec: EngineSpec) -> None:
         log.replace(log.with_suffix(".log.1"))
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.control.supervise", str(spec_file)],
+            [sys.executable, "-m", "headrace.control.supervise", str(spec_file), str(spec.run / _CONTEXT)],
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,

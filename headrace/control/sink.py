@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
+from headrace.config.pipeline import PipelineSpec, SchemaPolicy, TableSpec, load_pipeline, write_private
 from headrace.config.source import valid_name
 from headrace.control import deadletters
 from headrace.control.claims import claim_targets, installation, owner_file
@@ -81,6 +81,7 @@ def add(
     tables: Sequence[TableId] = (),
     wait: bool = True,
     take_over: bool = False,
+    on_schema_change: SchemaPolicy = SchemaPolicy.LENIENT,
     say: Say = lambda _: None,
 ) -> tuple[SinkEntry, list[Finding]]:
     """Register a sink, create its targets and start applying; return it and what the check said.
@@ -108,6 +109,7 @@ def add(
         settings=checked_settings(kind, origin.name, settings),
         tables={},
         incomplete=_trimmed(Kafka(context.kafka_bootstrap), captured, registry.reread(origin.name)),
+        on_schema_change=on_schema_change.value,
         created_ms=now_ms(),
     )
     with ExitStack() as undo:
@@ -128,7 +130,7 @@ def add(
         _discard_run(context, name)
         undo.callback(_withdraw, context, name)
         write_private(_spec_path(context, name), _spec(context, origin, entry, captured).model_dump_json())
-        ensure_engine(context.engine())
+        ensure_engine(context)
         if wait:
             wait_running(context, name)
         _sweep_gone(context, registry, entry, captured, say)
@@ -199,7 +201,7 @@ def resume(context: Context, name: str, *, take_over: bool = False) -> None:
             claim_targets(context, name, sink, schemas, take_over=True)
         registry.note(f"sink {name}", "taken over")
     _set_paused(context, name, False)
-    ensure_engine(context.engine())
+    ensure_engine(context)
 
 
 def open_sink(entry: SinkEntry) -> Sink:
@@ -345,6 +347,7 @@ def _spec(
         dead_letters=context.dead_letters / entry.name,
         owner=owner_file(context, entry.name),
         home=installation(context),
+        on_schema_change=SchemaPolicy(entry.on_schema_change),
     )
 
 

@@ -1,4 +1,4 @@
-"""The engine's guardian: starts the driver, starts it again when it dies, and stops it when asked to."""
+"""The engine's guardian: keeps the driver running, has sinks follow changed columns, stops when asked to."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import FrameType
+
+from headrace.control.follow import Follower
 
 __all__ = ["main"]
 
@@ -26,13 +29,15 @@ def _on_signal(signum: int, frame: FrameType | None) -> None:
     raise _Stop
 
 
-def main(spec_path: str) -> int:
+def main(spec_path: str, context_path: str) -> int:
     """Guard one driver until SIGTERM; the pause between starts doubles while it keeps dying young."""
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, _on_signal)
     command = [sys.executable, "-m", "spark_jobs.main", str(Path(spec_path))]
     pause = _FIRST_PAUSE
     driver: subprocess.Popen[bytes] | None = None
+    follower = Follower(Path(context_path), Path(spec_path))
+    threading.Thread(target=follower.run, name="follower", daemon=True).start()
     try:
         while True:
             began = time.monotonic()
@@ -44,6 +49,7 @@ def main(spec_path: str) -> int:
             pause = _FIRST_PAUSE if time.monotonic() - began > 60 else min(pause * 2, _LONGEST_PAUSE)
             time.sleep(pause)
     except _Stop:
+        follower.stop()
         if driver is not None:
             driver.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -58,4 +64,4 @@ def _sweep(group: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], sys.argv[2]))

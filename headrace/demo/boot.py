@@ -113,7 +113,7 @@ class Boot:
                     self._seeding = self._pool.submit(self._fill)
 
     def _start_engine(self) -> None:
-        ensure_engine(self._context_of(self._stack.endpoints()).engine())
+        ensure_engine(self._context_of(self._stack.endpoints()))
 
     def _fill(self) -> str:
         dsn = shop.create(self._stack.endpoints().postgres_dsn)

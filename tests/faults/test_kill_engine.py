@@ -64,13 +64,13 @@ def test_it_dies_at_every_seam_of_a_batch(
         with monkeypatch.context() as armed:
             armed.setenv("HEADRACE_FAILPOINTS", f"{point}/{kind}={action}")
             armed.setenv("HEADRACE_FAILPOINTS_LOG", str(log))
-            ensure_engine(shop.context.engine())
+            ensure_engine(shop.context)
         deadline = time.monotonic() + 90
         while not log.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         fired.append(log.read_text().splitlines()[0])
     assert fired == [f"{point}/{kind}={action.partition('@')[0]}" for point, action in actions]
     stop_engine(shop.context.run)
-    ensure_engine(shop.context.engine())
+    ensure_engine(shop.context)
     assert people.stop().changes > 0
     shop.converge()

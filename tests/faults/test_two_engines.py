@@ -82,7 +82,7 @@ def test_a_driver_that_slept_while_another_took_over_writes_nothing(shop: Shop, 
     os.killpg(sleeping, signal.SIGSTOP)
     try:
         with copy_of(shop.context, tmp_path) as copy:
-            ensure_engine(copy.engine())
+            ensure_engine(copy)
             until(lambda: engine_state(copy.progress)["state"] == "ready")
             time.sleep(2)
             os.killpg(sleeping, signal.SIGCONT)

@@ -247,7 +247,7 @@ def test_a_sink_that_cannot_load_from_the_beginning_says_so_until_a_resnapshot(
         for _ in range(10):
             assert state() is lag.State.RESYNC_REQUIRED
             time.sleep(0.3)
-        resnapshot.resnapshot(context, "yard", tables=[ITEMS], sink="latecomer")
+        resnapshot.resnapshot(context, "yard", tables=[ITEMS], sinks=["latecomer"])
         until(lambda: in_sync(context))
         found = {int(key.rpartition(":")[2]) for key in cache.scan_iter("late:items:*", count=1000)}
         assert found == rows(database)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.cli.context import open_context
+from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import SourceSettings
 from headrace.control import deadletters, lag, sink, source
 from headrace.control.context import Context
@@ -20,6 +21,7 @@ from tests.support.stack import RunningStack
 
 __all__ = ["Mirror", "mirrored"]
 
+_LENIENT: Mapping[str, SchemaPolicy] = {}
 _KINDS = {"search": "elasticsearch", "cache": "redis", "lake": "delta"}
 
 
@@ -66,8 +68,13 @@ class Mirror:
 
 
 @contextmanager
-def mirrored(stack: RunningStack, name: str, *statements: str) -> Iterator[Mirror]:
-    """Yield a database made by ``statements`` whose tables are being loaded into three sinks."""
+def mirrored(
+    stack: RunningStack, name: str, *statements: str, policies: Mapping[str, SchemaPolicy] = _LENIENT
+) -> Iterator[Mirror]:
+    """Yield a database made by ``statements`` whose tables are being loaded into three sinks.
+
+    ``policies`` says what these do when columns change, by the ends of their names.
+    """
     context = open_context(stack.home.root)
     at = stack.endpoints
     settings = {
@@ -79,7 +86,16 @@ def mirrored(stack: RunningStack, name: str, *statements: str) -> Iterator[Mirro
         database.run(*statements)
         source.add(context, name, database.dsn, settings=SourceSettings(heartbeat_ms=300), wait=False)
         for short, kind in _KINDS.items():
-            sink.add(context, f"{name}{short}", kind, settings=settings[kind], source=name, wait=False)
+            policy = policies.get(short, SchemaPolicy.LENIENT)
+            sink.add(
+                context,
+                f"{name}{short}",
+                kind,
+                settings=settings[kind],
+                source=name,
+                wait=False,
+                on_schema_change=policy,
+            )
         yield Mirror(context, stack, database, name)
         for short in _KINDS:
             sink.remove(context, f"{name}{short}", purge=True)

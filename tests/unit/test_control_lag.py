@@ -88,6 +88,7 @@ SINK = SinkSeen(
         settings={},
         tables={TOPIC: {"alias": "shop-public-orders"}},
         incomplete={},
+        on_schema_change="lenient",
         created_ms=NOW - 70_000,
     ),
     paused=False,
@@ -211,6 +212,7 @@ def test_a_sink_that_could_not_load_from_the_beginning_is_not_green() -> None:
         settings={},
         tables={TOPIC: {}},
         incomplete={TOPIC: 40},
+        on_schema_change="lenient",
         created_ms=NOW,
     )
     table = _one(sink=replace(SINK, entry=entry))

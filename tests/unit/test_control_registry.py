@@ -147,20 +147,22 @@ def test_a_registry_of_another_version_or_a_damaged_one_is_refused_by_name(tmp_p
     assert caught.value.code == "REGISTRY_UNUSABLE"
 
 
-def test_a_registry_of_before_the_dead_letters_gains_their_tables(tmp_path: Path) -> None:
+def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
     older = Registry(tmp_path / "r.db")
     older.note("source shop", "added")
     with older.begin() as session:
         for statement in (
             "DROP TABLE dead_letters",
             "DROP TABLE dead_letter_files",
+            "ALTER TABLE sinks DROP COLUMN on_schema_change",
             "PRAGMA user_version = 1",
         ):
             session.execute(text(statement))
     with Registry(tmp_path / "r.db").begin() as session:
         assert session.execute(text("SELECT count(*) FROM dead_letters")).scalar() == 0
         assert session.execute(text("SELECT count(*) FROM journal")).scalar() == 1
-        assert session.execute(text("PRAGMA user_version")).scalar() == 2
+        assert session.execute(text("SELECT count(on_schema_change) FROM sinks")).scalar() == 0
+        assert session.execute(text("PRAGMA user_version")).scalar() == 3
 
 
 def test_two_processes_may_open_a_new_registry_at_once(tmp_path: Path) -> None:
