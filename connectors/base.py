@@ -16,9 +16,12 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def topic_of(prefix: str, table: TableId) -> str:
-    """Return the topic of a table: what Kafka does not allow in a name becomes ``_``."""
+    """Return the topic of a table: what Kafka does not allow in a name becomes ``_``.
+
+    The connector replaces UTF-16 units, of which a character beyond U+FFFF has two.
+    """
     name = f"{prefix}.{table.schema}.{table.name}"
-    return "".join(char if char in _LEGAL else "_" for char in name)
+    return "".join(char if char in _LEGAL else "_" * (1 + (char > "\uffff")) for char in name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,11 @@ class Source(Protocol):
         ...
 
     def request_snapshot(self, capture: Capture, tables: Sequence[TableId], signal: str) -> None:
-        """Ask the connector to read ``tables`` anew beside the stream, under the id ``signal``."""
+        """Ask the connector to read ``tables`` anew beside the stream, under the id ``signal``.
+
+        Raises:
+            SourceError: When it cannot do so with one of them (``RESNAPSHOT_UNREADABLE``); nothing was asked.
+        """
         ...
 
     def estimate_rows(self, tables: Sequence[TableId]) -> Mapping[TableId, int]:

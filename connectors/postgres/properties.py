@@ -12,6 +12,8 @@ from headrace.model.schema import TableId
 __all__ = ["MAX_RECORD_BYTES", "connector_properties", "pattern"]
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024
+_UNSAFE = re.compile(r"[\x00-/:-@\[-^`{-\x7f]")
+_DOT = r"\."
 _TLS = {
     "sslmode": "database.sslmode",
     "sslrootcert": "database.sslrootcert",
@@ -21,8 +23,13 @@ _TLS = {
 
 
 def pattern(*parts: str) -> str:
-    """Return the regular expression that matches exactly the dotted name of ``parts``."""
-    return r"\.".join(re.escape(part) for part in parts)
+    """Return the regular expression that matches exactly the dotted name of ``parts``.
+
+    The connector matches without regard to case unless told otherwise, splits lists at commas, trims them
+    and takes backslashes for its own; so nothing but letters, digits and ``_`` stands for itself.
+    """
+    named = [_UNSAFE.sub(lambda match: f"\\x{ord(match.group()):02X}", part) for part in parts]
+    return f"(?-i:{_DOT.join(named)})"
 
 
 def connector_properties(

@@ -36,18 +36,20 @@ def test_the_password_is_a_reference() -> None:
 
 
 def test_exactly_the_captured_tables_match() -> None:
-    tables = [TableId("public", "orders"), TableId("odd.schema", 'a"b c+')]
+    tables = [TableId("public", "orders"), TableId("odd.schema", "a,b\\c+ "), TableId("public", "ä")]
     include = _properties(_capture(*tables))["table.include.list"].split(",")
-    assert len(include) == 4
+    assert len(include) == 5
+    assert all(pattern == pattern.strip() for pattern in include)
     for table in [*tables, TableId("headrace", "shop_signal"), TableId("headrace", "shop_heartbeat")]:
         assert sum(bool(re.fullmatch(pattern, str(table))) for pattern in include) == 1
-    assert not any(re.fullmatch(pattern, "publicXorders") for pattern in include)
+    for other in ("publicXorders", "public.Orders"):
+        assert not any(re.fullmatch(pattern, other, re.IGNORECASE) for pattern in include)
 
 
 def test_excluded_columns_are_named_only_when_there_are_some() -> None:
     assert "column.exclude.list" not in _properties(_capture(TableId("public", "t")))
     excluded = _properties(_capture(TableId("public", "t"), excluded=("total",)))["column.exclude.list"]
-    assert excluded == r"public\.t\.total"
+    assert excluded == r"(?-i:public\.t\.total)"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,7 @@ def test_derived_names_are_legal_however_long_the_source_name() -> None:
 
 def test_a_topic_name_keeps_to_what_kafka_allows() -> None:
     assert topic_of("shop", TableId("public", "order items/ü")) == "shop.public.order_items__"
+    assert topic_of("shop", TableId("public", "🙂")) == "shop.public.__"
 
 
 def test_the_address_shows_no_password() -> None:
