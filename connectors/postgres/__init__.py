@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from connectors.base import Capture, Hold
-from connectors.postgres import catalogue, preflight, setup
+from connectors.postgres import catalogue, preflight, reread, setup
 from connectors.postgres.properties import connector_properties, pattern
 from connectors.postgres.session import address, parameters, session
 from headrace.model.finding import Finding
@@ -71,6 +71,7 @@ class PostgresSource:
             return setup.hold(connection, capture.connector)
 
     def request_snapshot(self, capture: Capture, tables: Sequence[TableId], signal: str) -> None:
+        reread.refuse_unreadable([schema for schema in capture.tables if schema.table in tables])
         order = {
             "type": "incremental",
             "data-collections": [pattern(table.schema, table.name) for table in tables],

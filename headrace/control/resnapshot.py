@@ -123,7 +123,11 @@ def resnapshot(
             registry, name, {t.topic: _mark(kafka, t) for t in chosen}, _sinks(registry, name, sinks)
         )
         say(f"reading {len(chosen)} tables anew")
-        source.request_snapshot(capture, [t.schema.table for t in chosen], run.id)
+        try:
+            source.request_snapshot(capture, [t.schema.table for t in chosen], run.id)
+        except SourceError:
+            _end(registry, run, "aborted")
+            raise
     else:
         say("going on with the resnapshot that was interrupted")
     marks: dict[str, int] = run.plan["marks"]
@@ -231,12 +235,17 @@ def _refuse_not_streaming(context: Context, entry: SourceEntry, connector: str) 
 def _wait_read(context: Context, entry: SourceEntry, kafka: Kafka, run: ResnapshotEntry, say: Say) -> None:
     """Return when the connector says that it has read every table whole."""
     capture = capture_of(context, entry)
+    wanted = [str(table.schema.table) for table in entry.tables if table.topic in run.plan["marks"]]
     began, told = time.monotonic(), -1
     with Connect(context.connect_url) as connect:
         while True:
             snapshot = incremental(kafka, capture, run.id)
-            if snapshot.trouble or snapshot.state is SnapshotState.ABORTED:
-                why = ", ".join(f"{table}: {status}" for table, status in snapshot.trouble.items())
+            trouble = dict(snapshot.trouble)
+            if snapshot.state is SnapshotState.COMPLETED:
+                # A table that the connector does not find is passed over, and would be swept empty.
+                trouble |= {table: "not read" for table in wanted if table not in snapshot.scanned}
+            if trouble or snapshot.state is SnapshotState.ABORTED:
+                why = ", ".join(f"{table}: {status}" for table, status in trouble.items())
                 raise SourceError(
                     f"The snapshot of {entry.name} was not read whole: {why or 'aborted'}.",
                     code="RESNAPSHOT_INCOMPLETE",

@@ -1,0 +1,43 @@
+"""Tables that the connector can follow but not read anew beside the stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from headrace.model.errors import SourceError
+from headrace.model.schema import LogicalType, TableId, TableSchema
+
+__all__ = ["refuse_unreadable", "why_unreadable"]
+
+_UNPARSED = re.compile(r"[\s.'\"`\[\]]")
+_AS_TEXT = {LogicalType.TIME, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ}
+
+
+def why_unreadable(table: TableId, key_types: Iterable[LogicalType]) -> str:
+    """Return why a table cannot be read anew; empty when it can.
+
+    While it reads, the connector keeps the table's name without quotes and parses it again; and it compares
+    such keys with texts, which Postgres refuses, and then reads no further table either.
+    """
+    if _UNPARSED.search(table.schema) or _UNPARSED.search(table.name):
+        return "its name holds a blank, a dot, a quote or a bracket"
+    if not _AS_TEXT.isdisjoint(key_types):
+        return "its key holds a time or a timestamp"
+    return ""
+
+
+def refuse_unreadable(tables: Iterable[TableSchema]) -> None:
+    """Raise when one of the tables cannot be read anew.
+
+    Raises:
+        SourceError: With code ``RESNAPSHOT_UNREADABLE``.
+    """
+    reasons = {t.table: why_unreadable(t.table, [column.type for column in t.key_columns]) for t in tables}
+    told = [f"{table}: {why}" for table, why in reasons.items() if why]
+    if told:
+        raise SourceError(
+            f"The connector cannot read these tables anew: {'; '.join(told)}.",
+            code="RESNAPSHOT_UNREADABLE",
+            hint="Name the others. To make these whole, remove the source and add it again.",
+        )
