@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from connectors.postgres.catalogue import GENERATED, UNCHANGED_NULL, UNFAITHFUL, columns_left_out, oids
-from connectors.postgres.session import Session, rows
+from psycopg.rows import DictRow
+
+from connectors.postgres.catalogue import (
+    GENERATED,
+    UNCHANGED_NULL,
+    UNFAITHFUL,
+    columns_left_out,
+    oids,
+    read_tables,
+)
+from connectors.postgres.reread import why_unreadable
+from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.suspects import check_values
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
@@ -43,6 +53,13 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
        r.rolsuper OR pg_has_role(c.relowner, 'USAGE') AS owned, o.rolname::text AS owner,
        has_table_privilege(c.oid, 'SELECT') AS readable,
        has_schema_privilege(c.relnamespace, 'USAGE') AS reachable,
+       ARRAY(SELECT a.attname::text FROM pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS columns,
+       (SELECT json_object_agg(a.attname, o.typnamespace::regnamespace || '.' || quote_ident(o.typname))
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem
+        JOIN pg_type o ON o.typname = coalesce(e.typname, t.typname) AND o.typnamespace <> t.typnamespace
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          AND t.typnamespace = 'pg_catalog'::regnamespace) AS namesakes,
        p.indexrelid IS NOT NULL AS keyed, coalesce(k.condeferrable, false) AS deferrable,
        (SELECT (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
                 FROM unnest(u.indkey::int2[]) WITH ORDINALITY AS k(n, place)
@@ -157,6 +174,7 @@ def check_tables(connection: Session, tables: Sequence[TableId]) -> Iterator[Fin
     located = oids(connection, tables)
     described = {row["oid"]: row for row in rows(connection, _TABLES, list(located.values()))}
     left = columns_left_out(connection, tables)
+    fit: list[TableId] = []
     for table in tables:
         if table not in located:
             yield _error(
@@ -178,10 +196,18 @@ def check_tables(connection: Session, tables: Sequence[TableId]) -> Iterator[Fin
             troubles += check_values(connection, table, excluded)
         yield from troubles
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
-            yield _ok("SOURCE_TABLE", f"{table}: key ({', '.join(row['key'])})")
+            fit.append(table)
+    for schema in read_tables(connection, fit):
+        yield _ok("SOURCE_TABLE", f"{schema.table}: key ({', '.join(schema.key)})")
+        if why := why_unreadable(schema.table, [column.type for column in schema.key_columns]):
+            yield _warning(
+                "SOURCE_TABLE_REREAD",
+                f"{schema.table}: `headrace resnapshot` cannot read it anew, for {why}.",
+                "When it has to be, remove the source and add it again.",
+            )
 
 
-def _kind(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
+def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
     if row["persistence"] != "p":
         yield _error(
             "SOURCE_TABLE_UNLOGGED",
@@ -194,14 +220,29 @@ def _kind(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
             f"{table} is a partition.",
             "Capture the partitioned table it belongs to; changes of all partitions arrive under its name.",
         )
-    if "," in str(table) or "\\" in str(table):
+    known: dict[str, str] = {}
+    for name in row["columns"]:
+        twin = known.setdefault(name.lower(), name)
+        if twin != name:
+            yield _error(
+                "SOURCE_COLUMN_CASE",
+                f"{table}: columns {twin} and {name} differ by case only, which the connector refuses.",
+                f"ALTER TABLE {table.quoted} RENAME COLUMN {quoted(name)} TO {quoted(name + '_2')};",
+            )
+    for name, other in (row["namesakes"] or {}).items():
         yield _error(
-            "SOURCE_TABLE_NAME",
-            f"The name of {table} holds a comma or backslash, which the connector cannot take.",
+            "SOURCE_TYPE_NAMESAKE",
+            f"{table}: the type of column {name} has a namesake, {other}; the connector mixes them up and"
+            " delivers other values.",
+            f"Give {other}, a table or a type, another name.",
+        )
+    if '"' in str(table):
+        yield _error(
+            "SOURCE_TABLE_NAME", f"The name of {table} holds a double quote, which the connector cannot take."
         )
 
 
-def _rights(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
+def _rights(table: TableId, row: DictRow) -> Iterator[Finding]:
     if not row["owned"]:
         yield _error(
             "SOURCE_TABLE_OWNER",
@@ -223,7 +264,7 @@ def _rights(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
         )
 
 
-def _identity(table: TableId, row: dict[str, object]) -> Iterator[Finding]:
+def _identity(table: TableId, row: DictRow) -> Iterator[Finding]:
     if not row["keyed"]:
         yield _error(
             "SOURCE_NO_PRIMARY_KEY",

@@ -19,7 +19,7 @@ from headrace.model.schema import TableId
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
-__all__ = ["Session", "address", "identifier", "parameters", "rows", "session"]
+__all__ = ["Session", "address", "identifier", "parameters", "quoted", "rows", "session"]
 
 Session = psycopg.Connection[DictRow]
 _TIMEOUT_S = 10
@@ -100,6 +100,11 @@ def rows(connection: Session, statement: LiteralString | sql.Composed, *values: 
 def identifier(table: TableId) -> sql.Identifier:
     """Return the table's name for composition into a statement."""
     return sql.Identifier(table.schema, table.name)
+
+
+def quoted(name: str) -> str:
+    """Return the SQL identifier of one name, safe to paste into a statement."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _first_line(error: psycopg.Error) -> str:

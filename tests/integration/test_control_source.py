@@ -45,6 +45,7 @@ BY_INDEX = """
 CREATE TABLE t (a int PRIMARY KEY, b int NOT NULL UNIQUE);
 ALTER TABLE t REPLICA IDENTITY USING INDEX t_b_key
 """
+NAMESAKE = 'CREATE TABLE t (id int PRIMARY KEY, at time[]); CREATE TABLE "time" (id int)'
 DROP_SLOT = """
 DO $$ BEGIN
   FOR attempt IN 1..500 LOOP
@@ -140,6 +141,8 @@ def test_the_catalogue_says_what_each_column_means(database: Database) -> None:
         ("CREATE VIEW t AS SELECT 1 AS a", "SOURCE_TABLE_KIND", False),
         ("CREATE TABLE p (a int PRIMARY KEY) PARTITION BY LIST (a); CREATE TABLE t PARTITION OF p DEFAULT",
          "SOURCE_TABLE_PARTITION", False),
+        ('CREATE TABLE t (id int PRIMARY KEY, "Ä" text, "ä" text)', "SOURCE_COLUMN_CASE", True),
+        (NAMESAKE, "SOURCE_TYPE_NAMESAKE", False),
         ("CREATE TYPE pair AS (x int, y int); CREATE TABLE t (k pair PRIMARY KEY)", "SOURCE_KEY_TYPE", False),
     ],
 )  # fmt: skip
