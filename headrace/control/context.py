@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from headrace.config.pipeline import EngineSpec
 
@@ -55,5 +56,6 @@ class Context:
     def load(cls, text: str, engine: Callable[[], EngineSpec]) -> Context:
         """Invert :meth:`dump`."""
         told = json.loads(text)
-        servers = {name: told.pop(name) for name in ("connect_url", "kafka_bootstrap")}
-        return cls(**servers, **{name: Path(value) for name, value in told.items()}, engine=engine)
+        words = ("connect_url", "kafka_bootstrap")
+        places: dict[str, Any] = {n: value if n in words else Path(value) for n, value in told.items()}
+        return cls(**places, engine=engine)

@@ -48,6 +48,7 @@ _TYPES = {
     "json": LogicalType.JSON,
     "jsonb": LogicalType.JSON,
     "bytea": LogicalType.BYTES,
+    "time": LogicalType.TIME,
     "date": LogicalType.DATE,
     "timestamp": LogicalType.TIMESTAMP,
     "timestamptz": LogicalType.TIMESTAMPTZ,
@@ -74,6 +75,12 @@ class _Micros(Loader):
         return micros_of(bytes(data).decode())
 
 
+class _Clock(Loader):
+    def load(self, data: Any) -> Any:
+        hours, minutes, seconds = bytes(data).decode().split(":")
+        return (int(hours) * 60 + int(minutes)) * 60_000_000 + round(float(seconds) * 1_000_000)
+
+
 _LOADERS: dict[str, type[Loader]] = {
     "numeric": _Text,
     "uuid": _Text,
@@ -82,6 +89,7 @@ _LOADERS: dict[str, type[Loader]] = {
     "timestamptz": _Text,
     "float4": _Single,
     "date": _Days,
+    "time": _Clock,
     "timestamp": _Micros,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,10 @@ from headrace.model.schema import TableSchema
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
 
-__all__ = ["Mirror", "mirrored"]
+__all__ = ["KINDS", "Mirror", "mirrored"]
 
+KINDS = {"search": "elasticsearch", "cache": "redis", "lake": "delta"}
 _LENIENT: Mapping[str, SchemaPolicy] = {}
-_KINDS = {"search": "elasticsearch", "cache": "redis", "lake": "delta"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Mirror:
         return lag.measure(self.context).in_sync
 
     @property
+    def failures(self) -> set[str]:
+        """Why the source or a sink has given up."""
+        return {one.reason for one in lag.measure(self.context).tables if one.state is lag.State.FAILED}
+
+    @property
     def letters(self) -> list[str]:
         """What waits in the dead letter queue, and why."""
         found = deadletters.letters(self.context, Chosen())
@@ -69,7 +74,11 @@ class Mirror:
 
 @contextmanager
 def mirrored(
-    stack: RunningStack, name: str, *statements: str, policies: Mapping[str, SchemaPolicy] = _LENIENT
+    stack: RunningStack,
+    name: str,
+    *statements: str,
+    schemas: Sequence[str] = ("public",),
+    policies: Mapping[str, SchemaPolicy] = _LENIENT,
 ) -> Iterator[Mirror]:
     """Yield a database made by ``statements`` whose tables are being loaded into three sinks.
 
@@ -84,8 +93,9 @@ def mirrored(
     }
     with fresh_database(at.postgres_dsn, name) as database:
         database.run(*statements)
-        source.add(context, name, database.dsn, settings=SourceSettings(heartbeat_ms=300), wait=False)
-        for short, kind in _KINDS.items():
+        beat = SourceSettings(heartbeat_ms=300)
+        source.add(context, name, database.dsn, schemas=schemas, settings=beat, wait=False)
+        for short, kind in KINDS.items():
             policy = policies.get(short, SchemaPolicy.LENIENT)
             sink.add(
                 context,
@@ -97,7 +107,7 @@ def mirrored(
                 on_schema_change=policy,
             )
         yield Mirror(context, stack, database, name)
-        for short in _KINDS:
+        for short in KINDS:
             sink.remove(context, f"{name}{short}", purge=True)
         source.remove(context, name)
     stop_engine(context.run)
