@@ -81,6 +81,7 @@ class Hold:
         spare_bytes: WAL that may still be written before the slot is lost; None without a limit.
         system: Identity of the database cluster, when it tells.
         now_ms: The database's clock, Unix milliseconds.
+        uncaptured: Tables of the capture of which the connector is told nothing (any more).
     """
 
     exists: bool
@@ -92,6 +93,7 @@ class Hold:
     spare_bytes: int | None
     system: str | None
     now_ms: int
+    uncaptured: tuple[TableId, ...] = ()
 
 
 @runtime_checkable
@@ -136,6 +138,10 @@ class Source(Protocol):
 
     def properties(self, capture: Capture) -> dict[str, str]:
         """Return the connector's exact configuration; without the password."""
+        ...
+
+    def publish(self, capture: Capture) -> None:
+        """Let the connector be told of all the capture's tables again; all of them exist."""
         ...
 
     def hold(self, capture: Capture) -> Hold:

@@ -66,9 +66,13 @@ class PostgresSource:
             failover_slots = info.server_version >= _FAILOVER_SLOTS
         return connector_properties(capture, {**self._known, **used}, failover_slots=failover_slots)
 
+    def publish(self, capture: Capture) -> None:
+        with session(self._known, autocommit=False) as connection:
+            setup.publish(connection, capture)
+
     def hold(self, capture: Capture) -> Hold:
         with session(self._known) as connection:
-            return setup.hold(connection, capture.connector)
+            return setup.hold(connection, capture)
 
     def request_snapshot(self, capture: Capture, tables: Sequence[TableId], signal: str) -> None:
         reread.refuse_unreadable([schema for schema in capture.tables if schema.table in tables])

@@ -25,6 +25,7 @@ SELECT to_jsonb(s) ->> 'invalidation_reason' AS reason, s.active, s.wal_status,
        s.safe_wal_size::bigint AS spare
 FROM pg_replication_slots s WHERE s.slot_name = %s
 """
+_PUBLISHED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
 _NOW = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
        CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
@@ -62,11 +63,13 @@ def create(connection: Session, capture: Capture) -> None:
             identifier(capture.heartbeat)
         )
     )
-    published = [*(schema.table for schema in capture.tables), capture.signals, capture.heartbeat]
-    _publish(connection, capture.connector, published)
+    publish(connection, capture)
 
 
-def _publish(connection: Session, name: str, tables: list[TableId]) -> None:
+def publish(connection: Session, capture: Capture) -> None:
+    """Create the publication, or make it what it should be; inside the caller's transaction."""
+    name = capture.connector
+    tables = [*(schema.table for schema in capture.tables), capture.signals, capture.heartbeat]
     named = sql.SQL(", ").join(identifier(table) for table in tables)
     options = sql.SQL("publish = 'insert, update, delete, truncate', publish_via_partition_root = true")
     publication = sql.Identifier(name)
@@ -117,10 +120,15 @@ def _drop_slot(connection: Session, name: str) -> None:
         time.sleep(0.2)
 
 
-def hold(connection: Session, name: str) -> Hold:
-    """Return what the database keeps for the slot ``name``."""
+def hold(connection: Session, capture: Capture) -> Hold:
+    """Return what the database keeps for the capture's slot."""
     (clock,) = rows(connection, _NOW)
-    found = rows(connection, _HOLD, name)
+    found = rows(connection, _HOLD, capture.connector)
+    told = {
+        TableId(row["schemaname"], row["tablename"])
+        for row in rows(connection, _PUBLISHED, capture.connector)
+    }
+    uncaptured = tuple(schema.table for schema in capture.tables if schema.table not in told)
     if not found:
         return Hold(
             exists=False,
@@ -132,6 +140,7 @@ def hold(connection: Session, name: str) -> Hold:
             spare_bytes=None,
             system=clock["system"],
             now_ms=clock["now_ms"],
+            uncaptured=uncaptured,
         )
     slot = found[0]
     lost = ""
@@ -147,6 +156,7 @@ def hold(connection: Session, name: str) -> Hold:
         spare_bytes=slot["spare"],
         system=clock["system"],
         now_ms=clock["now_ms"],
+        uncaptured=uncaptured,
     )
 
 

@@ -194,7 +194,13 @@ def refresh(
     )
     if as_json:
         said = [
-            {"table": str(c.table), "added": c.added, "dropped": c.dropped, "retyped": c.retyped}
+            {
+                "table": str(c.table),
+                "added": c.added,
+                "dropped": c.dropped,
+                "retyped": c.retyped,
+                "recreated": c.recreated,
+            }
             for c in changed
         ]
         print_json({"source": name, "dry_run": dry_run, "changed": said})
@@ -202,8 +208,11 @@ def refresh(
     if not changed:
         out.print("Every table has the columns that are mirrored.")
         return
-    cells = [(str(c.table), *(", ".join(what) for what in (c.added, c.dropped, c.retyped))) for c in changed]
-    out.print(grid(("table", "added", "gone", "changed"), cells))
+    cells = [
+        (str(c.table), *map(", ".join, (c.added, c.dropped, c.retyped)), "yes" if c.recreated else "")
+        for c in changed
+    ]
+    out.print(grid(("table", "added", "gone", "changed", "made anew"), cells))
 
 
 @commands.command("pause")

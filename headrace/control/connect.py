@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ class _Busy(Exception):
 
 
 _EXISTS = {"exists": True}
+_CHANGES_S = 60.0
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
 _PASSING = (_Busy, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError)
 
@@ -125,6 +128,32 @@ class Connect:
     def restart(self, name: str) -> None:
         """Start what has failed again."""
         self._call("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true", missing={})
+
+    def start_over(self, name: str) -> None:
+        """End the task and start it again, so that it reads the tables' columns anew; return when it runs.
+
+        One that does not run stays as it is.
+
+        Raises:
+            SourceError: When it does not run again in time (``CONNECTOR_NOT_RUNNING``).
+        """
+        if not self.state(name).running:
+            return
+        self.stop(name)
+        self._until(name, lambda state: state.connector == "STOPPED" and state.task == "ABSENT")
+        self.resume(name)
+        self._until(name, lambda state: state.running or state.failed)
+
+    def _until(self, name: str, there: Callable[[ConnectorState], bool]) -> None:
+        deadline = time.monotonic() + _CHANGES_S
+        while not there(state := self.state(name)):
+            if time.monotonic() > deadline:
+                raise SourceError(
+                    f"The connector {name} is {state.connector}, its task {state.task}.",
+                    code="CONNECTOR_NOT_RUNNING",
+                    hint="headrace lag; then headrace source resume.",
+                )
+            time.sleep(0.1)
 
     def delete(self, name: str) -> None:
         """Remove the connector; idempotent."""

@@ -130,7 +130,7 @@ def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> 
         emptied = any(policies.get(name) == SchemaPolicy.EVOLVE.value for name in sinks)
         known = {tuple(table) for table in json.loads(pending.read_text())} if pending.exists() else set()
         changed = refresh(context, source, sinks=sinks, read_anew=False, say=_log.info)
-        anew = [change.table for change in changed if change.added or (change.dropped and emptied)]
+        anew = [change.table for change in changed if change.grown or (change.dropped and emptied)]
         tables = sorted(known | {(table.schema, table.name) for table in anew})
         if tables:
             write_private(pending, json.dumps(tables))

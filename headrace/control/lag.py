@@ -240,6 +240,7 @@ def _table(source: SourceSeen, verdict: Verdict, sink: SinkSeen, table: SourceTa
         _gap(source, sink, table)
         or _engine(sink)
         or _inherited(verdict)
+        or _uncaptured(source, table)
         or _backlog(source.entry.name, sink.entry, counters, behind, freshness)
     )
     return TableLag(
@@ -336,6 +337,16 @@ def _engine(sink: SinkSeen) -> Verdict | None:
     if progress.state == "starting":
         return Verdict(State.SETUP, "the query is starting")
     return None
+
+
+def _uncaptured(source: SourceSeen, table: SourceTableEntry) -> Verdict | None:
+    if source.hold is None or table.schema.table not in source.hold.uncaptured:
+        return None
+    return Verdict(
+        State.FAILED,
+        "the publication lacks the table: it was dropped, perhaps made anew, or taken out",
+        f"headrace source refresh {source.entry.name}",
+    )
 
 
 def _inherited(verdict: Verdict) -> Verdict | None:

@@ -12,7 +12,7 @@ import fcntl
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connectors.base import Capture
 from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
@@ -44,6 +44,7 @@ class TableChange:
         dropped: Columns that are gone.
         retyped: Columns of another type, as ``name: old → new``.
         schema: The table as it is now.
+        recreated: Whether the connector was not told of it: it was dropped and made anew, or taken out.
     """
 
     table: TableId
@@ -51,6 +52,12 @@ class TableChange:
     dropped: tuple[str, ...]
     retyped: tuple[str, ...]
     schema: TableSchema
+    recreated: bool = False
+
+    @property
+    def grown(self) -> bool:
+        """Whether rows of before have to be read anew."""
+        return bool(self.added) or self.recreated
 
 
 def changes(context: Context, name: str, sinks: Collection[str] | None = None) -> list[TableChange]:
@@ -76,6 +83,10 @@ def changes(context: Context, name: str, sinks: Collection[str] | None = None) -
         for before in known:
             if before.table == now.table and (change := _change(name, before, now)) is not None:
                 changed.setdefault(now.table, change)
+    today = {schema.table: schema for schema in found}
+    for table in source_of(context, entry).hold(capture_of(context, entry)).uncaptured:
+        same = TableChange(table, (), (), (), today[table])
+        changed[table] = replace(changed.get(table, same), recreated=True)
     return list(changed.values())
 
 
@@ -121,8 +132,9 @@ def refresh(
             added=change.added,
             dropped=change.dropped,
             retyped=change.retyped,
+            recreated=change.recreated,
         )
-    grown = [change.table for change in changed if change.added]
+    grown = [change.table for change in changed if change.grown]
     if grown and read_anew:
         say(f"reading {len(grown)} tables anew")
         resnapshot.resnapshot(context, name, tables=grown, say=say)
@@ -147,7 +159,7 @@ def _follow(
     say: Say,
 ) -> None:
     schemas = {change.table: change.schema for change in changed}
-    grown = [change.table for change in changed if change.added]
+    grown = [change.table for change in changed if change.grown]
     paused: dict[str, bool] = {}
     try:
         for sink in sinks:
@@ -250,6 +262,11 @@ def _tell_connector(context: Context, entry: SourceEntry, changed: Sequence[Tabl
         if connect.config(capture.connector).get(_LEFT_OUT) != wanted.get(_LEFT_OUT):
             say("telling the connector which columns to leave out")
             connect.create(capture.connector, wanted)
+        if any(change.recreated for change in changed):
+            source.publish(capture)
+        # It learns a table's columns from the first change after them, which a snapshot does not wait for.
+        say("letting the connector read the columns anew")
+        connect.start_over(capture.connector)
 
 
 _LEFT_OUT = "column.exclude.list"

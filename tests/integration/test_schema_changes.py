@@ -139,6 +139,22 @@ def test_a_type_that_a_store_cannot_follow_is_refused_and_the_sinks_go_on(mirror
     assert_equal(mirror)
 
 
+def test_a_table_that_is_dropped_and_made_anew_is_noticed_and_followed(mirror: Mirror) -> None:
+    until(lambda: mirror.in_sync)
+    mirror.database.run("DROP TABLE things")
+    until(lambda: all("the publication lacks the table" in reason for reason in reasons(mirror)))
+    assert refresh(mirror, "--dry-run", code=1)["error"]["code"] == "SOURCE_TABLE_MISSING"
+    mirror.database.run(
+        "CREATE TABLE things (id int PRIMARY KEY, title text, weight int)",
+        "INSERT INTO things SELECT i, 'again' || i, 0 FROM generate_series(40, 70) i",
+    )
+    (said,) = refresh(mirror)["changed"]
+    assert said["recreated"]
+    mirror.database.run("UPDATE things SET title = 'streamed' WHERE id = 41")
+    until(lambda: mirror.in_sync)
+    assert_equal(mirror)
+
+
 def test_a_changed_key_is_refused(mirror: Mirror) -> None:
     mirror.database.run("ALTER TABLE others ADD COLUMN b int NOT NULL DEFAULT 1")
     mirror.database.run("ALTER TABLE others DROP CONSTRAINT others_pkey, ADD PRIMARY KEY (id, b)")
@@ -151,6 +167,6 @@ def test_rows_of_another_key_are_never_taken_for_one_another(mirror: Mirror) -> 
     assert {t.state for t in lag.measure(mirror.context).tables if t.table == "public.others"} == {"failed"}
     assert all(not rows for rows in mirror.stored("others").values())
     assert len(mirror.letters) == 2 * 3
-    mirror.database.run("UPDATE things SET title = 'goes on' WHERE id = 4")
-    until(lambda: all(rows["4"]["title"] == "goes on" for rows in mirror.stored("things").values()))
+    mirror.database.run("UPDATE things SET title = 'goes on' WHERE id = 44")
+    until(lambda: all(rows["44"]["title"] == "goes on" for rows in mirror.stored("things").values()))
     assert_equal(mirror)
