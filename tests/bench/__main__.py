@@ -1,8 +1,9 @@
 """``python -m tests.bench``: figures of the whole chain on this machine; reported, never asserted.
 
-    python -m tests.bench                 warm demo, then latency on a lightly loaded stack
+    python -m tests.bench                 warm demo, latency on a stack, applying against raw clients
     python -m tests.bench --cold          a demo with empty caches first: everything is downloaded
     python -m tests.bench --seconds 120   measure latency for longer
+    python -m tests.bench --only apply    the sinks against the raw clients of their stores, nothing else
     python -m tests.bench --json FILE     write the figures there, too
 
 The last line of standard output is all of it as one JSON object.
@@ -28,6 +29,7 @@ from rich.table import Table
 from headrace.demo.memory import MemoryWatch
 from headrace.demo.original import Original
 from headrace.demo.probe import MARKED, Latencies, Markers
+from tests.bench.apply.stores import measure_apply, print_apply
 from tests.support.shop import Shop, open_shop
 from tests.support.stack import fresh_home, running_stack
 
@@ -45,7 +47,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
     parser.add_argument("--cold", action="store_true", help="begin with empty caches; downloads about 1 GB")
     parser.add_argument("--seconds", type=float, default=45.0, help="how long to measure each load")
-    parser.add_argument("--only", choices=("demo", "latency"), help="measure only this")
+    parser.add_argument("--only", choices=("demo", "latency", "apply"), help="measure only this")
+    parser.add_argument("--rounds", type=int, default=7, help="how often to apply the same rows")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     chosen = parser.parse_args()
     console = Console(stderr=True)
@@ -56,12 +59,15 @@ def main() -> None:
             Path(empty).chmod(0o755)
             console.print("demo, cold: caches are empty")
             figures["cold_demo"] = _demo({"HEADRACE_CACHE": empty})
-    if chosen.only != "latency":
+    if chosen.only in (None, "demo"):
         console.print("demo, warm")
         figures["warm_demo"] = _demo({})
-    if chosen.only != "demo":
+    if chosen.only in (None, "latency"):
         console.print(f"latency: a warm-up of {_WARM_UP_S:.0f} s, then {chosen.seconds:.0f} s of each load")
         figures |= _latency(chosen.seconds)
+    if chosen.only in (None, "apply"):
+        console.print(f"apply: {chosen.rounds} rounds of each store")
+        figures["apply"] = measure_apply(chosen.rounds, console.print)
     _print(console, figures)
     text = json.dumps(figures)
     if chosen.json:
@@ -153,6 +159,8 @@ def _print(console: Console, figures: dict[str, Any]) -> None:
     for name in ("cold_demo", "warm_demo", "stack"):
         if "memory_mib" in figures.get(name, {}):
             console.print(f"{name}: peak MiB {figures[name]['memory_mib']}")
+    if "apply" in figures:
+        print_apply(console, figures["apply"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The sinks against the raw clients of their stores, on the same rows."""

@@ -1,0 +1,122 @@
+"""Delta: the sink against deltalake's append and MERGE of ready-made Arrow tables."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from headrace.model.change import Change, Op
+from headrace.model.outcome import APPLIED
+from sinks.delta import DeltaSink
+from sinks.delta.encode import encode
+from sinks.delta.shape import KEY, VERSION, shape_of
+from tests.bench.apply.cpu import Sampler
+from tests.bench.apply.products import SCHEMA, Batches
+from tests.bench.apply.rounds import Side
+
+__all__ = ["delta_sides"]
+
+_KINDS = {
+    ("model/key.py", "*"): "keys",
+    ("delta/index.py", "*"): "finding rows",
+    ("delta/judge.py", "*"): "decisions",
+    ("delta/tombstones.py", "*"): "tombstones",
+    ("delta/encode.py", "*"): "rows to Arrow",
+    ("delta/files.py", "parts"): "reading files",
+    ("delta/files.py", "*"): "writing files",
+    ("delta/draft.py", "add"): "gathering rows",
+    ("delta/table.py", "*"): "commit",
+    ("delta/replaced.py", "*"): "replaced files",
+    ("delta/writer.py", "*"): "loop",
+}
+_SAME_KEY = f"target.{KEY} = source.{KEY}"
+_NOT_OLDER = f"source.{VERSION} >= target.{VERSION}"
+
+
+def _content(path: Path) -> dict[str, Any]:
+    rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    return {row[KEY]: row for row in rows}
+
+
+class _Ours:
+    name = "ours"
+
+    def __init__(self, root: Path, work: Batches) -> None:
+        self.sampler: Sampler | None = Sampler(_KINDS)
+        self._root = root
+        self._work = work
+
+    def open(self) -> None:
+        self._sink = DeltaSink("bench", DeltaSink.Config(path=self._root))
+        self._sink.prepare(SCHEMA)
+
+    def write(self, phase: str, number: int) -> None:
+        outcomes = self._sink.apply(SCHEMA, self._work[phase][number])
+        assert all(outcome is APPLIED for outcome in outcomes)
+
+    def content(self) -> dict[str, Any]:
+        return _content(Path(self._sink.target(SCHEMA).facts["path"]))
+
+    def close(self) -> None:
+        self._sink.close()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+class _Raw:
+    """New rows are appended, or merged where versions are compared; the rest is merged."""
+
+    sampler: Sampler | None = None
+
+    def __init__(self, root: Path, work: Batches, *, guarded: bool) -> None:
+        self.name = "guarded" if guarded else "plain"
+        self._guarded = guarded
+        self._path = root / self.name
+        self._work = {phase: [_arrow(batch) for batch in batches] for phase, batches in work.items()}
+
+    def open(self) -> None:
+        self._path.mkdir(parents=True)
+        self._table = DeltaTable.create(str(self._path), schema=Schema.from_arrow(shape_of(SCHEMA).arrow))
+
+    def write(self, phase: str, number: int) -> None:
+        rows = self._work[phase][number]
+        if phase == "insert" and not self._guarded:
+            write_deltalake(self._table, rows, mode="append")
+            return
+        merge = self._table.merge(rows, _SAME_KEY, source_alias="source", target_alias="target")
+        newer = _NOT_OLDER if self._guarded else None
+        if phase == "delete":
+            merge.when_matched_delete(newer).execute()
+        else:
+            merge.when_matched_update_all(newer).when_not_matched_insert_all().execute()
+
+    def content(self) -> dict[str, Any]:
+        return _content(self._path)
+
+    def close(self) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+def _arrow(batch: list[Change]) -> pa.Table:
+    keys = [change.key.id for change in batch]
+    rows, rejected = encode(shape_of(SCHEMA), batch, keys)
+    assert not rejected
+    return rows.select([KEY, VERSION]) if batch[0].op is Op.DELETE else rows
+
+
+@contextmanager
+def delta_sides(work: Batches) -> Iterator[list[Side]]:
+    """Yield the three ways of writing to a lake."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
+        root = Path(directory)
+        yield [
+            _Ours(root / "ours", work),
+            _Raw(root, work, guarded=True),
+            _Raw(root, work, guarded=False),
+        ]
