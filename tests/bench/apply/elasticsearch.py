@@ -20,7 +20,7 @@ from sinks.document import Document
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.bulk import delete_line, upsert_line
 from sinks.elasticsearch.mapping import table_mapping
-from sinks.elasticsearch.names import field_of
+from sinks.elasticsearch.names import META_FIELD, field_of
 from tests.bench.apply.cpu import Sampler
 from tests.bench.apply.products import SCHEMA, Batches
 from tests.bench.apply.rounds import Busy, Side
@@ -43,7 +43,7 @@ _KINDS = {
     ("elasticsearch/client.py", "*"): "hand-over",
     ("elasticsearch/sink.py", "_older_than_a_delete"): "decisions",
     ("elasticsearch/sink.py", "_merged"): "decisions",
-    ("elasticsearch/sink.py", "apply"): "loop",
+    ("elasticsearch/sink.py", "*"): "loop",
 }
 
 
@@ -115,7 +115,7 @@ class _Raw(_Index):
     def __init__(self, client: Elasticsearch, work: Batches, *, guarded: bool) -> None:
         self.name = "guarded" if guarded else "plain"
         super().__init__(client, f"raw-{self.name}")
-        document = Document(SCHEMA, field_of, objects_only=True)
+        document = Document(SCHEMA, field_of, objects_only=True, reserved=(META_FIELD,))
         self._bodies: dict[str, list[list[Any]]] = {
             phase: [list(_bodies(document, batch, guarded=guarded)) for batch in batches]
             for phase, batches in work.items()

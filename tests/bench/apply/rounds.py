@@ -18,6 +18,10 @@ __all__ = ["Busy", "Side", "measure"]
 _PAUSE_S = 5.0
 
 
+_Spent = dict[tuple[str, str], list[tuple[float, float]]]
+"""Side and phase → wall and processor seconds of each batch."""
+
+
 class Side(Protocol):
     """One way of writing, into a target of its own."""
 
@@ -57,7 +61,7 @@ def measure(sides: Sequence[Side], work: Batches, rounds: int) -> dict[str, Any]
     """
     gc.collect()
     gc.freeze()  # the prepared rows are nobody's garbage
-    spent: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    spent: _Spent = {}
     number = lost = 0
     while number <= rounds:
         try:
@@ -68,18 +72,18 @@ def measure(sides: Sequence[Side], work: Batches, rounds: int) -> dict[str, Any]
                 raise
             time.sleep(_PAUSE_S)
             continue
-        for (name, phase), used in found.items() if number else ():
-            spent.setdefault((phase, name), []).append(used)
+        for place, used in found.items() if number else ():
+            spent.setdefault(place, []).extend(used)
         number += 1
     gc.unfreeze()
     names = [side.name for side in sides]
-    phases = {phase: _figures({name: spent[phase, name] for name in names}, work[phase]) for phase in PHASES}
+    phases = {phase: _figures({name: spent[name, phase] for name in names}, work[phase]) for phase in PHASES}
     profiles = {side.name: side.sampler.shares() for side in sides if side.sampler}
     return {"rounds": rounds, "rounds_lost": lost, "phases": phases, "profile": profiles.get("ours", {})}
 
 
-def _round(sides: Sequence[Side], work: Batches, number: int) -> dict[tuple[str, str], tuple[float, float]]:
-    spent: dict[tuple[str, str], tuple[float, float]] = {}
+def _round(sides: Sequence[Side], work: Batches, number: int) -> _Spent:
+    spent: _Spent = {}
     orders = list(permutations(sides))
     try:
         for side in sides:
@@ -88,9 +92,8 @@ def _round(sides: Sequence[Side], work: Batches, number: int) -> dict[tuple[str,
             for batch in range(len(work[phase])):
                 # Every order in turn: what one side leaves running in the store slows the next.
                 for side in orders[(number * len(work[phase]) + batch) % len(orders)]:
-                    wall, processor = _timed(side, phase, batch, sampled=number > 0)
-                    before = spent.get((side.name, phase), (0.0, 0.0))
-                    spent[side.name, phase] = before[0] + wall, before[1] + processor
+                    used = _timed(side, phase, batch, sampled=number > 0)
+                    spent.setdefault((side.name, phase), []).append(used)
             _insist_on_equality(sides, phase, work)
     finally:
         for side in sides:
@@ -120,10 +123,10 @@ def _insist_on_equality(sides: Sequence[Side], phase: str, work: Batches) -> Non
 def _figures(
     spent: Mapping[str, list[tuple[float, float]]], batches: Sequence[Sequence[Any]]
 ) -> dict[str, Any]:
-    rows = sum(map(len, batches))
     wall = {name: [seconds for seconds, _ in used] for name, used in spent.items()}
+    rows = sum(map(len, batches)) / len(batches)
     return {
-        "rows": rows,
+        "rows": sum(map(len, batches)),
         "ours_to_guarded": _ratio(wall["guarded"], wall["ours"]),
         "ours_to_plain": _ratio(wall["plain"], wall["ours"]),
         "guarded_to_plain": _ratio(wall["plain"], wall["guarded"]),
@@ -136,10 +139,7 @@ def _figures(
 
 
 def _ratio(theirs: Sequence[float], own: Sequence[float]) -> dict[str, float]:
-    """Return how many rows a second the second has for each of the first's, round by round."""
+    """Return how many of the first's rows a second the second has, batch by batch: median, middle half."""
     ratios = [a / b for a, b in zip(theirs, own, strict=True)]
-    return {
-        "median": round(statistics.median(ratios), 3),
-        "low": round(min(ratios), 3),
-        "high": round(max(ratios), 3),
-    }
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return {"median": round(median, 3), "low": round(low, 3), "high": round(high, 3)}
