@@ -125,7 +125,7 @@ def _json(text: str) -> orjson.Fragment:
 
 def _json_object(text: str) -> orjson.Fragment:
     text = _checked(text)
-    wrap = _mentions_wrap(text) or not text.lstrip().startswith("{")
+    wrap = _mentions_wrap(text) or not (text[:1] == "{" or text.lstrip().startswith("{"))
     return orjson.Fragment(f'{{"{_WRAP}":{text}}}' if wrap else text)
 
 
@@ -187,14 +187,22 @@ class Document:
         objects_only: True where a JSON column may hold objects only: any other root is stored as
             ``{"%json": root}``. So are, everywhere, the root ``null``, which would pass for NULL, a
             document that itself mentions ``%json``, and elements of arrays that are no objects.
+        reserved: Fields that are no column; a column of such a name is renamed even where ``schema`` does
+            not know it.
     """
 
     def __init__(
-        self, schema: TableSchema, rename: Callable[[str], str] = str, *, objects_only: bool = False
+        self,
+        schema: TableSchema,
+        rename: Callable[[str], str] = str,
+        *,
+        objects_only: bool = False,
+        reserved: tuple[str, ...] = (),
     ) -> None:
         scalar = {**_ENCODE, LogicalType.JSON: _json_object} if objects_only else _ENCODE
         self.fields = {column.name: rename(column.name) for column in schema.columns}
         self._rename = rename
+        self._reserved = reserved
         self._renamed = {name: field for name, field in self.fields.items() if name != field}
         self._names = {field: name for name, field in self.fields.items()}
         self._encode = self._converters(schema.columns, scalar, lambda column: self.fields[column.name])
@@ -208,17 +216,20 @@ class Document:
         wanted = [column for column in columns if column.type in table]
         return [(label(c), _nested(table[c.type]) if c.dimensions else table[c.type]) for c in wanted]
 
-    def encode(self, row: Mapping[str, Any], head: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return ``head`` and then the row as one dictionary that ``orjson.dumps`` takes.
+    def encode(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the row as a dictionary that ``orjson.dumps`` takes.
 
         Raises:
             BadValue: When a value is none of its column's type.
         """
-        document = {**head, **row} if head else dict(row)
-        if self._renamed or (head and len(document) != len(head) + len(row)):
+        clash = bool(self._renamed)
+        for name in self._reserved:
+            clash |= name in row
+        if clash:
             known = self.fields
-            document = dict(head or {})
-            document |= {known.get(name) or self._rename(name): value for name, value in row.items()}
+            document = {known.get(name) or self._rename(name): value for name, value in row.items()}
+        else:
+            document = dict(row)
         for name, convert in self._encode:
             value = document.get(name)
             if value is not None:
@@ -227,6 +238,18 @@ class Document:
                 except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError) as error:
                     raise BadValue(f"Field “{name}” holds no value of its column's type.") from error
         return document
+
+    def rest(self, row: Mapping[str, Any]) -> bytes:
+        """Return the row as the rest of a JSON object that has a member before it: ``,"a":1}``.
+
+        Raises:
+            BadValue: When a value is none of its column's type.
+        """
+        try:
+            text = orjson.dumps(self.encode(row))
+        except TypeError as error:
+            raise BadValue(f"The row is no JSON: {error}") from error
+        return b"," + text[1:] if len(text) > 2 else b"}"
 
     def parse(self, data: bytes | str) -> Any:
         """Parse JSON in the way :meth:`decode` needs it: exactly where a column's type asks for that."""

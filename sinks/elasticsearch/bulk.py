@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ from headrace.model.change import Change
 from headrace.model.outcome import APPLIED, STALE, Applied, Deferred, Outcome, Rejected, Stale
 from sinks.document import BadValue, Document
 from sinks.elasticsearch.client import Client, path
-from sinks.elasticsearch.names import META_FIELD
+from sinks.origin import origin_members
 
 __all__ = [
     "Bulk",
@@ -28,7 +29,9 @@ __all__ = [
 _MAX_LINE_BYTES = 95_000_000
 """Below Elasticsearch's ``http.max_content_length``, beyond which it cuts the connection."""
 
-_INDEX = b'{"index":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n%b\n'
+_INDEX = (
+    b'{"index":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n{"_headrace":{"version":%d,%b}%b\n'
+)
 _DELETE = b'{"delete":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n'
 _DELETE_OLDER = b'{"delete":{"_id":%b,"version":%d,"version_type":"external"}}\n'
 _TOMBSTONE = (
@@ -55,24 +58,9 @@ def upsert_line(document: Document, change: Change, row: Mapping[str, Any], key_
     Raises:
         BadValue: When a value is none of its column's type or too long.
     """
-    version, origin = change.position.version, change.origin
-    meta = {
-        "version": version,
-        "topic": origin.topic,
-        "partition": origin.partition,
-        "offset": origin.offset,
-        "lsn": origin.lsn,
-        "tx": origin.tx,
-        "committed_ms": origin.committed_ms,
-    }
-    try:
-        line = _INDEX % (
-            orjson.dumps(key_id),
-            version,
-            orjson.dumps(document.encode(row, {META_FIELD: meta})),
-        )
-    except TypeError as error:
-        raise BadValue(f"The row is no JSON: {error}") from error
+    version = change.position.version
+    origin = origin_members(change.origin)
+    line = _INDEX % (orjson.dumps(key_id), version, version, origin, document.rest(row))
     if len(line) > _MAX_LINE_BYTES:
         raise BadValue(f"The row has {len(line)} bytes, more than a request to Elasticsearch may have.")
     return line
@@ -121,29 +109,40 @@ class Bulk:
         self._docs = docs
         self._size = size
 
-    def send(self, alias: str, lines: Sequence[bytes]) -> list[Outcome]:
+    def send(self, alias: str, lines: Iterable[bytes]) -> list[Outcome]:
         """Send operations on ``alias`` and return one outcome each, in order.
+
+        Requests are sent one after the other; while the cluster works on one, the next is drawn from
+        ``lines``.
 
         Raises:
             SinkError: When the cluster refuses all of them, or an index is gone.
         """
         target = path(alias, "_bulk") + "?require_alias=true&filter_path=errors,items.*.status,items.*.error"
         outcomes: list[Outcome] = []
-        for chunk in self._chunks(lines):
-            outcomes += self._send(target, chunk)
+        with ThreadPoolExecutor(1, "bulk") as sender:
+            under_way: Future[list[Outcome]] | None = None
+            for chunk, last in self._chunks(lines):
+                if under_way is not None:
+                    outcomes += under_way.result()
+                if last:
+                    outcomes += self._send(target, chunk)  # nothing is left to be drawn meanwhile
+                else:
+                    under_way = sender.submit(self._send, target, chunk)
         return outcomes
 
-    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    def _chunks(self, lines: Iterable[bytes]) -> Iterator[tuple[list[bytes], bool]]:
+        """Yield the operations of each request, and whether they are the last."""
         chunk: list[bytes] = []
         size = 0
         for line in lines:
             if chunk and (len(chunk) == self._docs or size + len(line) > self._size):
-                yield chunk
+                yield chunk, False
                 chunk, size = [], 0
             chunk.append(line)
             size += len(line)
         if chunk:
-            yield chunk
+            yield chunk, True
 
     def _send(self, target: str, lines: list[bytes]) -> list[Outcome]:
         reply = self._client.request(

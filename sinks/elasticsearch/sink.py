@@ -66,7 +66,7 @@ class _Table:
     def __init__(self, client: Client, alias: str, schema: TableSchema) -> None:
         self.schema = schema
         self.alias = alias
-        self.document = Document(schema, field_of, objects_only=True)
+        self.document = Document(schema, field_of, objects_only=True, reserved=(META_FIELD,))
         self.tombstones = Tombstones(client, tombstones_of(alias))
 
 
@@ -162,31 +162,46 @@ class ElasticsearchSink:
         ids = [change.key.id_within(_ID_BYTES) for change in changes]
         decided = self._older_than_a_delete(table, changes, ids)
         rows = self._merged(table, changes, ids, decided)
-        lines: list[bytes] = []
         owners: list[int] = []
-        now_ms = int(time.time() * 1000)
-        for number, (change, key_id) in enumerate(zip(changes, ids, strict=True)):
-            if number in decided:
-                continue
-            if change.op is Op.DELETE:
-                version, partition = change.position.version, change.origin.partition
-                table.tombstones.note(partition, version)
-                lines.append(tombstone_line(table.tombstones.alias, version, partition, now_ms, key_id))
-                lines.append(delete_line(version, key_id))
-                owners += (number, number)
-                continue
-            try:
-                lines.append(upsert_line(table.document, change, rows.get(number, change.row), key_id))
-                owners.append(number)
-            except BadValue as error:
-                decided[number] = Rejected("ES_VALUE_REFUSED", str(error))
-        sent = self._bulk.send(table.alias, lines)
+        sent = self._bulk.send(table.alias, self._lines(table, changes, ids, rows, decided, owners))
         if len(sent) == len(changes) and not decided:
             return sent
         outcomes: list[Outcome] = [decided.get(number, APPLIED) for number in range(len(changes))]
         for number, outcome in zip(owners, sent, strict=True):
             outcomes[number] = worst(outcomes[number], outcome)
         return outcomes
+
+    @staticmethod
+    def _lines(
+        table: _Table,
+        changes: Sequence[Change],
+        ids: Sequence[str],
+        rows: Mapping[int, Mapping[str, Any]],
+        decided: dict[int, Outcome],
+        owners: list[int],
+    ) -> Iterator[bytes]:
+        """Yield the operations of changes not decided yet; ``owners`` gets the number of each one's change.
+
+        A change that cannot be written is decided.
+        """
+        stones, now_ms = table.tombstones, int(time.time() * 1000)
+        for number, (change, key_id) in enumerate(zip(changes, ids, strict=True)):
+            if number in decided:
+                continue
+            if change.op is Op.DELETE:
+                version, partition = change.position.version, change.origin.partition
+                stones.note(partition, version)
+                owners += (number, number)
+                yield tombstone_line(stones.alias, version, partition, now_ms, key_id)
+                yield delete_line(version, key_id)
+                continue
+            try:
+                line = upsert_line(table.document, change, rows.get(number, change.row), key_id)
+            except BadValue as error:
+                decided[number] = Rejected("ES_VALUE_REFUSED", str(error))
+                continue
+            owners.append(number)
+            yield line
 
     @staticmethod
     def _older_than_a_delete(

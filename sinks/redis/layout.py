@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from headrace.model.change import Change, Op
 from headrace.model.schema import Column, LogicalType, TableSchema
 from sinks.document import BadValue, Document, exact
+from sinks.origin import origin_members
 from sinks.redis.client import Script
 from sinks.redis.names import META_FIELD, SOURCE_FIELD, field_of
 from sinks.redis.scripts import HASH_APPLY, JSON_APPLY
@@ -19,6 +20,7 @@ from sinks.redis.scripts import HASH_APPLY, JSON_APPLY
 __all__ = ["HashLayout", "JsonLayout", "Layout", "layout_of"]
 
 _HEAD = b'{"_headrace":"'
+_JSON = b'{"_headrace":"%019d","_headrace_source":{%b}%b'
 _VERSION = slice(len(_HEAD), len(_HEAD) + 19)
 
 
@@ -46,18 +48,6 @@ class Layout(Protocol):
         ...
 
 
-def _source(change: Change) -> dict[str, Any]:
-    origin = change.origin
-    return {
-        "topic": origin.topic,
-        "partition": origin.partition,
-        "offset": origin.offset,
-        "lsn": origin.lsn,
-        "tx": origin.tx,
-        "committed_ms": origin.committed_ms,
-    }
-
-
 class JsonLayout:
     """A string per row: ``{"_headrace":"<version>","_headrace_source":{…},<columns>}``."""
 
@@ -65,16 +55,13 @@ class JsonLayout:
     merges = False
 
     def __init__(self, schema: TableSchema) -> None:
-        self._document = Document(schema, field_of)
+        self._document = Document(schema, field_of, reserved=(META_FIELD, SOURCE_FIELD))
 
     def arguments(self, change: Change, row: Mapping[str, Any]) -> Sequence[Any]:
         if change.op is Op.DELETE:
             return self.removal(change.position.text)
-        head = {META_FIELD: change.position.text, SOURCE_FIELD: _source(change)}
-        try:
-            return (orjson.dumps(self._document.encode(row, head)),)
-        except TypeError as error:
-            raise BadValue(f"The row is no JSON: {error}") from error
+        version, origin = change.position.version, origin_members(change.origin)
+        return (_JSON % (version, origin, self._document.rest(row)),)
 
     def removal(self, version: str, *, older_only: bool = False) -> Sequence[Any]:
         return (version + "<" if older_only else version,)
@@ -108,7 +95,7 @@ class HashLayout:
         if change.op is Op.DELETE:
             return self.removal(change.position.text)
         version = change.position.text
-        fields: list[Any] = [META_FIELD, version, SOURCE_FIELD, orjson.dumps(_source(change))]
+        fields: list[Any] = [META_FIELD, version, SOURCE_FIELD, b"{%b}" % origin_members(change.origin)]
         unset: list[str] = []
         texts = {field_of(name): value for name, value in row.items()} if self._json else {}
         for name, value in self._document.encode(row).items():
