@@ -43,3 +43,14 @@ def test_a_value_of_another_type_is_named_not_shown(kind: LogicalType) -> None:
 def test_columns_the_schema_does_not_know_are_passed_on() -> None:
     document = Document(_schema(LogicalType.TEXT), str.upper)
     assert document.encode({"k": 1, "v": "a", "new": 2}) == {"K": 1, "V": "a", "NEW": 2}
+
+
+def test_the_rest_of_a_document_follows_its_head() -> None:
+    document = Document(_schema(LogicalType.TEXT))
+    assert document.rest({"k": 1, "v": "a"}) == b',"k":1,"v":"a"}'
+    assert document.rest({}) == b"}"
+
+
+def test_a_reserved_name_is_renamed_even_where_the_schema_does_not_know_it() -> None:
+    document = Document(_schema(LogicalType.TEXT), lambda name: name.replace("_", "%5F"), reserved=("_own",))
+    assert document.encode({"k": 1, "_own": 2}) == {"k": 1, "%5Fown": 2}
