@@ -10,7 +10,10 @@ from headrace.config.source import SourceSettings
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Capture", "Hold", "Source", "topic_of"]
+__all__ = ["Capture", "Hold", "Keys", "Source", "topic_of"]
+
+Keys = Mapping[TableId, Sequence[str]]
+"""The columns that a user declares to identify the rows of a table, in place of its primary key."""
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -120,11 +123,11 @@ class Source(Protocol):
         """Return the user tables of the schemas that could be captured, by name."""
         ...
 
-    def preflight(self, tables: Sequence[TableId]) -> list[Finding]:
+    def preflight(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[Finding]:
         """Return everything that speaks for or against capturing ``tables``; changes nothing."""
         ...
 
-    def catalogue(self, tables: Sequence[TableId]) -> list[TableSchema]:
+    def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         """Return the tables' columns and keys, in the order asked for."""
         ...
 

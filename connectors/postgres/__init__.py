@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from connectors.base import Capture, Hold
+from connectors.base import Capture, Hold, Keys
 from connectors.postgres import catalogue, preflight, reread, setup
 from connectors.postgres.properties import connector_properties, pattern
 from connectors.postgres.session import address, parameters, session
@@ -43,13 +43,14 @@ class PostgresSource:
         with session(self._known) as connection:
             return catalogue.list_tables(connection, schemas)
 
-    def preflight(self, tables: Sequence[TableId]) -> list[Finding]:
+    def preflight(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[Finding]:
         with session(self._known) as connection:
-            return [*preflight.check_server(connection), *preflight.check_tables(connection, tables)]
+            told = preflight.check_tables(connection, tables, keys or {})
+            return [*preflight.check_server(connection), *told]
 
-    def catalogue(self, tables: Sequence[TableId]) -> list[TableSchema]:
+    def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         with session(self._known) as connection:
-            return catalogue.read_tables(connection, tables)
+            return catalogue.read_tables(connection, tables, keys or {})
 
     def setup(self, capture: Capture) -> None:
         with session(self._known, autocommit=False) as connection:

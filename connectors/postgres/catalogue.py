@@ -8,6 +8,7 @@ from typing import Any
 
 from psycopg.rows import DictRow
 
+from connectors.base import Keys
 from connectors.postgres.session import Session, rows
 from connectors.postgres.types import array_limit, logical_type, numeric_digits, wants_full
 from headrace.model.errors import SourceError
@@ -102,8 +103,13 @@ def estimate_rows(connection: Session, tables: Sequence[TableId]) -> dict[TableI
     return {table: max(row["estimate"], row["leaves"]) for table, row in located.items()}
 
 
-def read_tables(connection: Session, tables: Sequence[TableId]) -> list[TableSchema]:
+def read_tables(connection: Session, tables: Sequence[TableId], declared: Keys) -> list[TableSchema]:
     """Return the tables' schemas in the order asked for; ``extra["excluded"]`` names what is left out.
+
+    Args:
+        connection: To the database.
+        tables: Which tables.
+        declared: Keys that stand for the primary keys.
 
     Raises:
         SourceError: When a table does not exist or has no usable key.
@@ -117,10 +123,10 @@ def read_tables(connection: Session, tables: Sequence[TableId]) -> list[TableSch
         left = tuple(
             row["name"] for row, column in zip(described[table], columns, strict=True) if column is None
         )
+        key = tuple(declared.get(table, keys[table]))
+        captured = tuple(column for column in columns if column)
         try:
-            schema = TableSchema(
-                table, tuple(c for c in columns if c), tuple(keys[table]), extra={"excluded": left}
-            )
+            schema = TableSchema(table, captured, key, {"excluded": left}, declared=table in declared)
         except ValueError as error:
             raise SourceError(f"{error}.", code="SOURCE_NO_PRIMARY_KEY") from error
         found.append(schema)

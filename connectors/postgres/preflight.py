@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.rows import DictRow
 
+from connectors.base import Keys
 from connectors.postgres.catalogue import (
     GENERATED,
     UNCHANGED_NULL,
@@ -14,6 +15,7 @@ from connectors.postgres.catalogue import (
     oids,
     read_tables,
 )
+from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.reread import why_unreadable
 from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.suspects import check_values
@@ -164,8 +166,8 @@ def _free(code: str, thing: str, setting: str, total: int, used: int) -> Finding
     return _ok(code, f"{total - used} of {total} {thing}s are free")
 
 
-def check_tables(connection: Session, tables: Sequence[TableId]) -> Iterator[Finding]:
-    """Yield what speaks for or against each table."""
+def check_tables(connection: Session, tables: Sequence[TableId], keys: Keys) -> Iterator[Finding]:
+    """Yield what speaks for or against each table; ``keys`` are those that the user declares."""
     if not tables:
         yield _error(
             "SOURCE_NO_TABLES", "No table was found to capture.", "Name them with --table schema.name."
@@ -188,16 +190,18 @@ def check_tables(connection: Session, tables: Sequence[TableId]) -> Iterator[Fin
             what = f"{table} is a view, a foreign table or the like; only tables can be captured."
             yield _error("SOURCE_TABLE_KIND", what)
             continue
-        troubles = [*_kind(table, row), *_rights(table, row), *_identity(table, row)]
+        troubles = [*_kind(table, row), *_rights(table, row)]
+        key = keys.get(table)
+        troubles += check_primary(table, row) if key is None else check_declared(connection, table, row, key)
         for name, native, why in left.get(table, []):
-            troubles.append(_left_out(table, name, native, why, name in (row["key"] or ())))
+            troubles.append(_left_out(table, name, native, why, name in (key or row["key"] or ())))
         if row["readable"]:
             excluded = {name for name, _, why in left.get(table, []) if why in _LEFT}
             troubles += check_values(connection, table, excluded)
         yield from troubles
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             fit.append(table)
-    for schema in read_tables(connection, fit):
+    for schema in read_tables(connection, fit, keys):
         yield _ok("SOURCE_TABLE", f"{schema.table}: key ({', '.join(schema.key)})")
         if why := why_unreadable(schema.table, [column.type for column in schema.key_columns]):
             yield _warning(
@@ -262,41 +266,6 @@ def _rights(table: TableId, row: DictRow) -> Iterator[Finding]:
             f"Row security hides rows of {table} from the snapshot, but not from the stream.",
             "ALTER ROLE CURRENT_USER BYPASSRLS;",
         )
-
-
-def _identity(table: TableId, row: DictRow) -> Iterator[Finding]:
-    if not row["keyed"]:
-        yield _error(
-            "SOURCE_NO_PRIMARY_KEY",
-            f"{table} has no primary key, so its rows cannot be told apart.",
-            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY ({row['candidate']});"
-            if row["candidate"]
-            else f"ALTER TABLE {table.quoted} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
-            "  -- or ADD PRIMARY KEY (…) over the columns that identify a row",
-        )
-    elif row["deferrable"]:
-        yield _error(
-            "SOURCE_KEY_DEFERRABLE",
-            f"The primary key of {table} is deferrable: two rows may hold one key inside a transaction, and"
-            " under REPLICA IDENTITY DEFAULT Postgres would refuse the application's own updates.",
-            "Drop the constraint and add it again without DEFERRABLE.",
-        )
-    if row["identity"] == "n":
-        yield _error(
-            "SOURCE_IDENTITY_NOTHING",
-            f"{table} has REPLICA IDENTITY NOTHING: once published, updates and deletes would fail.",
-            f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT;",
-        )
-    elif row["identity"] == "i" and not _within(row["key"], row["identity_columns"]):
-        yield _error(
-            "SOURCE_IDENTITY_INDEX",
-            f"The replica identity of {table} lacks key columns: deletes would not name the row.",
-            f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT;",
-        )
-
-
-def _within(key: object, identity: object) -> bool:
-    return isinstance(key, list) and isinstance(identity, list) and set(key) <= set(identity)
 
 
 def _left_out(table: TableId, name: str, native: str, why: str, in_key: bool) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from connectors.base import Capture
 from headrace.model.errors import UsageError
-from headrace.model.schema import TableId
+from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["MAX_RECORD_BYTES", "connector_properties", "pattern"]
 
@@ -30,6 +30,15 @@ def pattern(*parts: str) -> str:
     """
     named = [_UNSAFE.sub(lambda match: f"\\x{ord(match.group()):02X}", part) for part in parts]
     return f"(?-i:{_DOT.join(named)})"
+
+
+def _declared_key(schema: TableSchema) -> str:
+    """Return what tells the connector a table's key; colons and semicolons separate its parts."""
+    table, *columns = (
+        pattern(*parts).removeprefix("(?-i:").removesuffix(")")
+        for parts in ((schema.table.schema, schema.table.name), *((name,) for name in schema.key))
+    )
+    return f"(?-i){table}:{','.join(columns)}"
 
 
 def connector_properties(
@@ -86,10 +95,12 @@ def _scope(capture: Capture) -> dict[str, str]:
         for schema in capture.tables
         for column in schema.extra.get("excluded", ())
     ]
+    declared = [_declared_key(schema) for schema in capture.tables if schema.declared]
     return {
         "topic.prefix": capture.source,
         "table.include.list": ",".join(pattern(table.schema, table.name) for table in tables),
         **({"column.exclude.list": ",".join(excluded)} if excluded else {}),
+        **({"message.key.columns": ";".join(declared)} if declared else {}),
     }
 
 

@@ -18,6 +18,7 @@ from headrace.control.context import Context
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
+from headrace.model.schema import TableId
 
 __all__ = ["register"]
 
@@ -40,6 +41,15 @@ Schemas = Annotated[
     typer.Option("--schema", help="All tables of a schema; may be repeated. [default: public]"),
 ]
 
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        help="Columns of a unique index that identify a table's rows in place of its primary key,"
+        " schema.table=column,column; may be repeated.",
+    ),
+]
+
 
 @commands.command("check")
 @fails_clearly
@@ -47,6 +57,7 @@ def check(
     url: Url = None,
     table: Tables = None,
     schema: Schemas = None,
+    key: Keys = None,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -55,7 +66,10 @@ def check(
     Example: `headrace source check postgres://me@db.example/shop --table public.orders`
     """
     findings = source.check(
-        _url(url, home), tables=[table_id(name) for name in table or ()], schemas=schema or ["public"]
+        _url(url, home),
+        tables=[table_id(name) for name in table or ()],
+        schemas=schema or ["public"],
+        keys=dict(map(_declared, key or ())),
     )
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
     if as_json:
@@ -73,6 +87,7 @@ def add(
     url: Url = None,
     table: Tables = None,
     schema: Schemas = None,
+    key: Keys = None,
     wait: Annotated[bool, typer.Option(help="Return only when it streams.")] = True,
     heartbeat_ms: Annotated[int, typer.Option(min=100, help="Grain of freshness, milliseconds.")] = 1000,
     snapshot_threads: Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")] = 1,
@@ -96,6 +111,7 @@ def add(
         _url(url, home),
         tables=[table_id(text) for text in table or ()],
         schemas=schema or ["public"],
+        keys=dict(map(_declared, key or ())),
         settings=SourceSettings(
             heartbeat_ms=heartbeat_ms, snapshot_threads=snapshot_threads, retention_ms=retention_ms
         ),
@@ -164,7 +180,12 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
         grid(
             ("table", "key", "columns>", "topic"),
             [
-                (table, ", ".join(facts["key"]), len(facts["columns"]), facts["topic"])
+                (
+                    table,
+                    ", ".join(facts["key"]) + (" (declared)" if facts["key_declared"] else ""),
+                    len(facts["columns"]),
+                    facts["topic"],
+                )
                 for table, facts in described["tables"].items()
             ],
         )
@@ -248,6 +269,17 @@ def remove(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> No
     _done(name, "removed", as_json)
 
 
+def _declared(text: str) -> tuple[TableId, tuple[str, ...]]:
+    table, equals, columns = text.rpartition("=")
+    if not (table and equals and columns):
+        raise UsageError(
+            f"“{text}” declares no key.",
+            code="SOURCE_KEY_INVALID",
+            hint="Write --key schema.table=column,column.",
+        )
+    return table_id(table), tuple(columns.split(","))
+
+
 def _done(name: str, what: str, as_json: bool) -> None:
     if as_json:
         print_json({"source": name, "done": what})
@@ -295,6 +327,7 @@ def _described(context: Context, entry: SourceEntry) -> dict[str, Any]:
                 "topic": table.topic,
                 "epoch": table.epoch,
                 "key": list(table.schema.key),
+                "key_declared": table.schema.declared,
                 "columns": [
                     {"name": c.name, "type": c.type.value, "dimensions": c.dimensions, "native": c.native}
                     for c in table.schema.columns

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -77,7 +77,8 @@ def changes(context: Context, name: str, sinks: Collection[str] | None = None) -
     # A sink that was told to ignore a change stands where it stood before.
     for sink in _chosen(registry, name, sinks):
         known += [table.schema_ for table in load_pipeline(context.pipelines / f"{sink.name}.json").tables]
-    found = source_of(context, entry).catalogue([table.schema.table for table in entry.tables])
+    named = [table.schema.table for table in entry.tables]
+    found = source_of(context, entry).catalogue(named, _declared(known))
     changed: dict[TableId, TableChange] = {}
     for now in found:
         for before in known:
@@ -193,6 +194,10 @@ def _change(source: str, known: TableSchema, now: TableSchema) -> TableChange | 
     return change if change.added or change.dropped or change.retyped else None
 
 
+def _declared(schemas: Iterable[TableSchema]) -> dict[TableId, tuple[str, ...]]:
+    return {schema.table: schema.key for schema in schemas if schema.declared}
+
+
 def _kind(column: Column) -> tuple[object, ...]:
     return column.type, column.dimensions, column.precision, column.scale, column.native
 
@@ -254,7 +259,8 @@ def _tell_connector(context: Context, entry: SourceEntry, changed: Sequence[Tabl
     """Give the connector the columns to leave out, when there are others now."""
     source = source_of(context, entry)
     capture = capture_of(context, entry)
-    tables = tuple(source.catalogue([schema.table for schema in capture.tables]))
+    known = [schema.table for schema in capture.tables]
+    tables = tuple(source.catalogue(known, _declared(capture.tables)))
     wanted = source.properties(
         Capture(capture.source, tables, capture.placeholder, capture.password, capture.settings)
     )

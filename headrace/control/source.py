@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from connectors import registry as kinds
-from connectors.base import Capture, Source, topic_of
+from connectors.base import Capture, Keys, Source, topic_of
 from connectors.postgres.properties import MAX_RECORD_BYTES
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import capture_of, secret_of, source_of
@@ -34,10 +34,18 @@ _TASK_START_S = 120.0
 _HOUR_MS = 3_600_000
 
 
-def check(url: str, *, tables: Sequence[TableId] = (), schemas: Sequence[str] = ("public",)) -> list[Finding]:
+def check(
+    url: str,
+    *,
+    tables: Sequence[TableId] = (),
+    schemas: Sequence[str] = ("public",),
+    keys: Keys | None = None,
+) -> list[Finding]:
     """Return what speaks for or against adding the database; changes nothing."""
     source = kinds.build(kinds.kind_of(url), url)
-    return source.preflight(tables or source.tables(schemas))
+    wanted = list(tables) or source.tables(schemas)
+    _refuse_unmeant(wanted, keys or {})
+    return source.preflight(wanted, keys)
 
 
 def add(
@@ -47,6 +55,7 @@ def add(
     *,
     tables: Sequence[TableId] = (),
     schemas: Sequence[str] = ("public",),
+    keys: Keys | None = None,
     settings: SourceSettings | None = None,
     wait: bool = True,
     say: Say = lambda _: None,
@@ -57,7 +66,7 @@ def add(
     When anything fails, what was made is removed again.
 
     Raises:
-        UsageError: When the name is taken or cannot be one.
+        UsageError: When the name is taken or cannot be one, or a key is declared for a table not captured.
         SourceError: When the database is unfit, with every reason, or the connector fails.
         StackError: When Kafka or Connect does not answer.
     """
@@ -73,12 +82,13 @@ def add(
     source = kinds.build(kind, url)
     wanted = list(tables) or source.tables(schemas)
     say("checking the database")
-    _refuse_unfit(source.preflight(wanted))
+    _refuse_unmeant(wanted, keys or {})
+    _refuse_unfit(source.preflight(wanted, keys))
     password = source.password
     secret = secret_of(context, name)
     capture = Capture(
         source=name,
-        tables=tuple(source.catalogue(wanted)),
+        tables=tuple(source.catalogue(wanted, keys)),
         placeholder=f"__headrace_unavailable_{random.token_hex(8)}",
         password=secret.placeholder,
         settings=settings or SourceSettings(),
@@ -225,6 +235,16 @@ def resume(context: Context, name: str) -> None:
         if connect.state(connector).failed:
             connect.restart(connector)
     registry.note(f"source {name}", "resumed")
+
+
+def _refuse_unmeant(tables: Sequence[TableId], keys: Keys) -> None:
+    unmeant = [str(table) for table in keys if table not in tables]
+    if unmeant:
+        raise UsageError(
+            f"A key is declared for {', '.join(unmeant)}, which is not captured.",
+            code="SOURCE_KEY_UNMEANT",
+            hint="Names are case-sensitive: --key schema.table=column,column.",
+        )
 
 
 def _refuse_unfit(findings: Sequence[Finding]) -> None:

@@ -84,12 +84,15 @@ class TableSchema:
         table: Which table.
         columns: All captured columns.
         key: Names of the identifying columns in key order; never empty.
+        extra: What only the connector wants to know.
+        declared: Whether the key was declared by the user and is not the primary key.
     """
 
     table: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    declared: bool = False
 
     def __post_init__(self) -> None:
         names = {column.name for column in self.columns}
@@ -113,6 +116,7 @@ class TableSchema:
             "schema": self.table.schema,
             "name": self.table.name,
             "key": list(self.key),
+            "declared": self.declared,
             "columns": [
                 {
                     "name": c.name,
@@ -145,4 +149,5 @@ class TableSchema:
                 for c in value["columns"]
             ),
             key=tuple(value["key"]),
+            declared=value.get("declared", False),
         )

@@ -1,0 +1,124 @@
+"""What tells the rows of a table apart, and whether updates and deletes carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from psycopg.rows import DictRow
+
+from connectors.postgres.session import Session, quoted, rows
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
+
+__all__ = ["check_declared", "check_primary"]
+
+_COLUMNS = """
+SELECT attname::text AS name, attnotnull AS required FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+"""
+_INDEX = """
+SELECT x.relname::text AS name FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+CROSS JOIN LATERAL (
+    SELECT array_agg(a.attname::text) AS columns
+    FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n WHERE k.place <= i.indnkeyatts
+) AS k
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL AND k.columns @> %s::text[] AND k.columns <@ %s::text[]
+LIMIT 1
+"""
+
+
+def check_primary(table: TableId, row: DictRow) -> Iterator[Finding]:
+    """Yield what speaks against the primary key.
+
+    Args:
+        table: Which table.
+        row: The catalogue's word on it.
+    """
+    if not row["keyed"]:
+        candidate, named = row["candidate"], f"--key '{table}=…'"
+        yield _error(
+            "SOURCE_NO_PRIMARY_KEY",
+            f"{table} has no primary key, so its rows cannot be told apart.",
+            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY ({candidate});  -- or declare them: {named}"
+            if candidate
+            else f"ALTER TABLE {table.quoted} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
+            "  -- or ADD PRIMARY KEY (…) over the columns that identify a row",
+        )
+    elif row["deferrable"]:
+        yield _error(
+            "SOURCE_KEY_DEFERRABLE",
+            f"The primary key of {table} is deferrable: two rows may hold one key inside a transaction, and"
+            " under REPLICA IDENTITY DEFAULT Postgres would refuse the application's own updates.",
+            "Drop the constraint and add it again without DEFERRABLE; or declare another unique key: --key.",
+        )
+    if row["identity"] == "n":
+        yield _nothing(table, f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT;")
+    elif row["identity"] == "i" and row["keyed"] and not _within(row["key"], row["identity_columns"]):
+        yield _lacking(table, f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT;")
+
+
+def check_declared(
+    connection: Session, table: TableId, row: DictRow, key: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield what speaks against a key that the user declared.
+
+    Args:
+        connection: To the database.
+        table: Which table.
+        row: The catalogue's word on it.
+        key: The columns.
+    """
+    known = {found["name"]: found["required"] for found in rows(connection, _COLUMNS, row["oid"])}
+    missing = [name for name in key if name not in known]
+    if missing or not key or len(set(key)) < len(key) or row["kind"] == "p":
+        why = "it is partitioned" if row["kind"] == "p" else f"it has no columns {', '.join(missing)}"
+        yield _error("SOURCE_KEY_UNFIT", f"({', '.join(key)}) cannot be the key of {table}: {why}.")
+        return
+    listed = ", ".join(map(quoted, key))
+    loose = [name for name in key if not known[name]]
+    if loose:
+        required = ", ".join(f"ALTER {quoted(name)} SET NOT NULL" for name in loose)
+        yield _error(
+            "SOURCE_KEY_UNFIT",
+            f"The declared key of {table} allows NULL in {', '.join(loose)}.",
+            f"ALTER TABLE {table.quoted} {required};",
+        )
+    found = rows(connection, _INDEX, row["oid"], list(key), list(key))
+    if not found:
+        yield _error(
+            "SOURCE_KEY_UNFIT",
+            f"No unique index of {table} is over ({', '.join(key)}), whole, valid and not deferrable.",
+            f"CREATE UNIQUE INDEX ON {table.quoted} ({listed});",
+        )
+        return
+    mend = f"ALTER TABLE {table.quoted} REPLICA IDENTITY USING INDEX {quoted(found[0]['name'])};"
+    if row["identity"] == "n":
+        yield _nothing(table, mend)
+    elif row["identity"] == "i" and not _within(list(key), row["identity_columns"]):
+        yield _lacking(table, mend)
+    elif row["identity"] == "d" and (row["deferrable"] or not _within(list(key), row["key"])):
+        yield _error(
+            "SOURCE_IDENTITY_DEFAULT",
+            f"{table} has REPLICA IDENTITY DEFAULT: updates and deletes would fail or lack the declared key.",
+            mend,
+        )
+
+
+def _nothing(table: TableId, mend: str) -> Finding:
+    said = f"{table} has REPLICA IDENTITY NOTHING: once published, updates and deletes would fail."
+    return _error("SOURCE_IDENTITY_NOTHING", said, mend)
+
+
+def _lacking(table: TableId, mend: str) -> Finding:
+    said = f"The replica identity of {table} lacks key columns: deletes would not name the row."
+    return _error("SOURCE_IDENTITY_INDEX", said, mend)
+
+
+def _within(key: object, identity: object) -> bool:
+    return isinstance(key, list) and isinstance(identity, list) and set(key) <= set(identity)
+
+
+def _error(code: str, message: str, hint: str = "") -> Finding:
+    return Finding(Severity.ERROR, code, message, hint)

@@ -1,0 +1,102 @@
+"""Tables without a usable primary key: a unique key is declared, checked, remembered and shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from connectors.postgres import PostgresSource
+from headrace.cli.main import app
+from headrace.control.kafka import Kafka
+from headrace.model.finding import Severity
+from headrace.model.schema import TableId
+from tests.integration.test_control_pipeline import until
+from tests.support.database import Database, fresh_database
+from tests.support.stack import RunningStack
+
+pytestmark = pytest.mark.stack
+
+T = TableId("public", "t")
+UNIQUE = "CREATE TABLE t (a int NOT NULL, b text NOT NULL, n int, UNIQUE (b, a))"
+IDENTIFIED = f"{UNIQUE}; ALTER TABLE t REPLICA IDENTITY USING INDEX t_b_a_key"
+
+
+@pytest.fixture
+def database(stack: RunningStack) -> Iterator[Database]:
+    with fresh_database(stack.endpoints.postgres_dsn, "declared_keys") as database:
+        yield database
+
+
+def run(stack: RunningStack, *arguments: str, code: int = 0) -> dict[str, Any]:
+    done = CliRunner().invoke(app, [*arguments, "--json", "--home", str(stack.home.root)])
+    assert done.exit_code == code, done.output
+    said: dict[str, Any] = json.loads(done.output.splitlines()[-1])
+    return said
+
+
+def errors(database: Database) -> dict[str, str]:
+    found = PostgresSource(database.dsn).preflight([T], {T: ("a", "b")})
+    return {f.code: f.hint for f in found if f.severity is Severity.ERROR}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "codes"),
+    [
+        (IDENTIFIED, []),
+        (f"{UNIQUE}; ALTER TABLE t REPLICA IDENTITY FULL", []),
+        (UNIQUE, ["SOURCE_IDENTITY_DEFAULT"]),
+        (f"{UNIQUE}; ALTER TABLE t REPLICA IDENTITY NOTHING", ["SOURCE_IDENTITY_NOTHING"]),
+        (f"{UNIQUE}; ALTER TABLE t ADD UNIQUE (a); ALTER TABLE t REPLICA IDENTITY USING INDEX t_a_key",
+         ["SOURCE_IDENTITY_INDEX"]),
+        (f"{UNIQUE}; ALTER TABLE t ADD PRIMARY KEY (a) DEFERRABLE", ["SOURCE_IDENTITY_DEFAULT"]),
+        ("CREATE TABLE t (a int, b text NOT NULL, UNIQUE (a, b)); ALTER TABLE t REPLICA IDENTITY FULL",
+         ["SOURCE_KEY_UNFIT"]),
+        ("CREATE TABLE t (a int NOT NULL, b text NOT NULL, UNIQUE (a, b) DEFERRABLE)",
+         ["SOURCE_KEY_UNFIT", "SOURCE_IDENTITY_DEFAULT"]),
+        ("CREATE TABLE t (a int NOT NULL, b text NOT NULL); CREATE UNIQUE INDEX ON t (a, b) WHERE a > 0",
+         ["SOURCE_KEY_UNFIT", "SOURCE_IDENTITY_DEFAULT"]),
+        ("CREATE TABLE t (a int NOT NULL, b text NOT NULL UNIQUE); CREATE INDEX ON t (a, b)",
+         ["SOURCE_KEY_UNFIT", "SOURCE_IDENTITY_DEFAULT"]),
+    ],
+)  # fmt: skip
+def test_a_key_that_does_not_identify_rows_is_refused_until_it_does(
+    database: Database, ddl: str, codes: list[str]
+) -> None:
+    database.run(*ddl.split(";"))
+    for code in codes:
+        assert list(errors(database)) == [code]
+        database.run(errors(database)[code])
+    assert errors(database) == {}
+
+
+@pytest.mark.parametrize("ddl", ["CREATE TABLE t (a int)", f"{UNIQUE} PARTITION BY LIST (a)"])
+def test_a_key_that_no_sql_mends_is_refused(database: Database, ddl: str) -> None:
+    database.run(ddl)
+    assert errors(database) == {"SOURCE_KEY_UNFIT": ""}
+
+
+def test_a_declared_key_is_used_shown_and_kept(database: Database, stack: RunningStack) -> None:
+    database.run(*IDENTIFIED.split(";"), "INSERT INTO t VALUES (1, 'x', 1)")
+    refused = run(stack, "source", "add", "keyless", database.dsn, code=1)["error"]
+    assert refused["code"] == "SOURCE_NO_PRIMARY_KEY"
+    assert "--key" in refused["hint"]
+    for key, code in {"t": "SOURCE_KEY_INVALID", "public.u=a": "SOURCE_KEY_UNMEANT"}.items():
+        said = run(stack, "source", "add", "keyless", database.dsn, "--key", key, code=2)["error"]
+        assert said["code"] == code
+    assert run(stack, "source", "check", database.dsn, "--key", "t=a,b")["fit"]
+    run(stack, "source", "add", "keyless", database.dsn, "--key", "public.t=a,b", "--heartbeat-ms", "300")
+    try:
+        shown = run(stack, "source", "show", "keyless")["tables"]["public.t"]
+        assert (shown["key"], shown["key_declared"]) == (["a", "b"], True)
+        database.run("ALTER TABLE t ADD COLUMN later int", "UPDATE t SET a = 2, n = 2")
+        (changed,) = run(stack, "source", "refresh", "keyless")["changed"]
+        assert (changed["table"], changed["added"]) == ("public.t", ["later"])
+        assert run(stack, "source", "show", "keyless")["tables"]["public.t"]["key_declared"]
+        kafka = Kafka(stack.endpoints.kafka_bootstrap)
+        until(lambda: [v["op"] for v in kafka.tail("keyless.public.t", 4)] == ["r", "d", "c", "r"])
+    finally:
+        run(stack, "source", "remove", "keyless")
