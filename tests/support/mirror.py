@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.base import Keys
 from headrace.cli.context import open_context
 from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import SourceSettings
@@ -47,11 +48,6 @@ class Mirror:
         return lag.measure(self.context).in_sync
 
     @property
-    def failures(self) -> set[str]:
-        """Why the source or a sink has given up."""
-        return {one.reason for one in lag.measure(self.context).tables if one.state is lag.State.FAILED}
-
-    @property
     def letters(self) -> list[str]:
         """What waits in the dead letter queue, and why."""
         found = deadletters.letters(self.context, Chosen())
@@ -79,6 +75,7 @@ def mirrored(
     *statements: str,
     schemas: Sequence[str] = ("public",),
     policies: Mapping[str, SchemaPolicy] = _LENIENT,
+    keys: Keys | None = None,
 ) -> Iterator[Mirror]:
     """Yield a database made by ``statements`` whose tables are being loaded into three sinks.
 
@@ -94,7 +91,7 @@ def mirrored(
     with fresh_database(at.postgres_dsn, name) as database:
         database.run(*statements)
         beat = SourceSettings(heartbeat_ms=300)
-        source.add(context, name, database.dsn, schemas=schemas, settings=beat, wait=False)
+        source.add(context, name, database.dsn, schemas=schemas, keys=keys, settings=beat, wait=False)
         for short, kind in KINDS.items():
             policy = policies.get(short, SchemaPolicy.LENIENT)
             sink.add(

@@ -7,9 +7,10 @@ besides: its key, its columns or how it is stored.
 
 from __future__ import annotations
 
+from headrace.model.schema import TableId
 from sinks.contract.specimens import AWKWARD_COLUMNS
 
-__all__ = ["AFTER", "BEFORE", "MENDED", "ODD_SCHEMA", "UNREADABLE", "quoted"]
+__all__ = ["AFTER", "BEFORE", "KEYS_DECLARED", "MENDED", "ODD_SCHEMA", "UNREADABLE", "quoted"]
 
 ODD_SCHEMA = "Odd.Schema 1%"
 LONGEST = "ü" * 31 + "x"
@@ -137,6 +138,7 @@ _FLAGS = quoted("o;DROP")
 _FLOATS = quoted("_lead$")
 _WIDE = quoted("{pk}")
 _COMMA = quoted("a,b\\c")
+_DECLARED = quoted("Key;:=less")
 _FAR = f"{quoted(ODD_SCHEMA)}.{quoted('order')}"
 
 BEFORE = (
@@ -193,6 +195,16 @@ BEFORE = (
     "CREATE TABLE moves_full (id int PRIMARY KEY, n int, big text)",
     "ALTER TABLE moves_full REPLICA IDENTITY FULL",
     f"INSERT INTO moves_full SELECT i, i, {_BIG} FROM generate_series(1, 20) i",
+    "CREATE TABLE declared (id int NOT NULL UNIQUE, n int, big text)",
+    "ALTER TABLE declared REPLICA IDENTITY USING INDEX declared_id_key",
+    f"INSERT INTO declared SELECT i, i, {_BIG} FROM generate_series(1, 20) i",
+    "CREATE TABLE declared_full (id int NOT NULL UNIQUE, n int, big text)",
+    "ALTER TABLE declared_full REPLICA IDENTITY FULL",
+    f"INSERT INTO declared_full SELECT i, i, {_BIG} FROM generate_series(1, 20) i",
+    f'CREATE TABLE {_DECLARED} (note text, "a:b;c" int NOT NULL, "D,e" text NOT NULL, shift int PRIMARY KEY DEFERRABLE)',
+    f'CREATE UNIQUE INDEX of_two ON {_DECLARED} ("D,e", "a:b;c") INCLUDE (note)',
+    f"ALTER TABLE {_DECLARED} REPLICA IDENTITY FULL",
+    f"INSERT INTO {_DECLARED} SELECT 'before', i, i::text, i FROM generate_series(1, 9) i",
     "CREATE TABLE parents (id serial PRIMARY KEY, name text)",
     "CREATE TABLE children (id serial PRIMARY KEY, parent int REFERENCES parents)",
     "CREATE TABLE bystanders (id serial PRIMARY KEY, name text)",
@@ -266,6 +278,12 @@ AFTER = (
     f'DELETE FROM {_FAR} WHERE "_id" = 3',
     *_moved("moves"),
     *_moved("moves_full"),
+    *_moved("declared"),
+    *_moved("declared_full"),
+    f'UPDATE {_DECLARED} SET "a:b;c" = 100, "D,e" = \'x\' WHERE shift = 1',
+    f"DELETE FROM {_DECLARED} WHERE shift IN (2, 3)",
+    f"BEGIN; SET CONSTRAINTS ALL DEFERRED; UPDATE {_DECLARED} SET shift = 11 - shift WHERE shift BETWEEN 4 AND 7; COMMIT",
+    f"UPDATE {_DECLARED} SET note = 'after' WHERE shift = 8",
     "TRUNCATE parents RESTART IDENTITY CASCADE",
     "INSERT INTO parents (name) VALUES ('first after')",
     "BEGIN; UPDATE bystanders SET name = 'lost'; TRUNCATE bystanders, parents, children RESTART IDENTITY;"
@@ -283,6 +301,13 @@ MENDED = (
     "TRUNCATE p27",
 )
 """What the stream does not tell of: rows that come or go with their partition."""
+
+KEYS_DECLARED = {
+    TableId("public", "declared"): ("id",),
+    TableId("public", "declared_full"): ("id",),
+    TableId("public", "Key;:=less"): ("a:b;c", "D,e"),
+}
+"""What identifies the rows of the tables that have no primary key, or one that is of no use."""
 
 UNREADABLE = {"order", "gen'q'. x", "clock", "-dash*", LONGEST}
 """Tables that the connector cannot read anew: for their name, or for what their key holds."""
