@@ -156,7 +156,8 @@ BEFORE = (
     " FROM generate_series(1, 5) i",
     f"CREATE TABLE {_TEXTS} (k text PRIMARY KEY, note text)",
     f"INSERT INTO {_TEXTS} SELECT k, 'before' FROM (VALUES {_values(*_KEYS[::2])}) v(k)",
-    f'CREATE TABLE {_PAIRS} ("select" text, ":" text, note text, PRIMARY KEY ("select", ":"))',
+    f'CREATE TABLE {_PAIRS} ("select" text, ":" text, note text, "B" int GENERATED ALWAYS AS (1) STORED,'
+    ' "A" int, PRIMARY KEY ("select", ":"))',
     f"INSERT INTO {_PAIRS} VALUES ('a:', 'b', '1'), ('a', ':b', '2'), ('', 'a:b', '3'), ('a:b', '', '4'),"
     " ('a%3A', 'b', '5')",
     f'CREATE TABLE {_TRIPLES} (note text, c date, a int, "B" text, PRIMARY KEY ("B", a, c))',
