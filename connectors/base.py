@@ -10,7 +10,7 @@ from headrace.config.source import SourceSettings
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Capture", "Hold", "Keys", "Source", "topic_of"]
+__all__ = ["Capture", "Hold", "Keys", "Source", "Weakness", "topic_of"]
 
 Keys = Mapping[TableId, Sequence[str]]
 """The columns that a user declares to identify the rows of a table, in place of its primary key."""
@@ -71,6 +71,14 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
+class Weakness:
+    """Why the log of a table no longer tells all that is captured of it, and what mends that."""
+
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """What the database keeps for the connector.
 
@@ -85,6 +93,7 @@ class Hold:
         system: Identity of the database cluster, when it tells.
         now_ms: The database's clock, Unix milliseconds.
         uncaptured: Tables of the capture of which the connector is told nothing (any more).
+        weakened: Tables whose log no longer tells all.
     """
 
     exists: bool
@@ -97,6 +106,7 @@ class Hold:
     system: str | None
     now_ms: int
     uncaptured: tuple[TableId, ...] = ()
+    weakened: Mapping[TableId, Weakness] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from connectors.base import Capture, Hold, Keys
-from connectors.postgres import catalogue, preflight, reread, setup
+from connectors.postgres import catalogue, identity, preflight, reread, setup
 from connectors.postgres.properties import connector_properties, pattern
 from connectors.postgres.session import address, parameters, session
 from headrace.model.finding import Finding
@@ -73,7 +74,8 @@ class PostgresSource:
 
     def hold(self, capture: Capture) -> Hold:
         with session(self._known) as connection:
-            return setup.hold(connection, capture)
+            held = setup.hold(connection, capture)
+            return replace(held, weakened=identity.weakened(connection, capture.tables))
 
     def request_snapshot(self, capture: Capture, tables: Sequence[TableId], signal: str) -> None:
         reread.refuse_unreadable([schema for schema in capture.tables if schema.table in tables])

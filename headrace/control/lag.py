@@ -241,6 +241,7 @@ def _table(source: SourceSeen, verdict: Verdict, sink: SinkSeen, table: SourceTa
         or _engine(sink)
         or _inherited(verdict)
         or _uncaptured(source, table)
+        or _weakness(source, table)
         or _backlog(source.entry.name, sink.entry, counters, behind, freshness)
     )
     return TableLag(
@@ -311,6 +312,12 @@ def _gap(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict
                 remedy,
             )
     return None
+
+
+def _weakness(source: SourceSeen, table: SourceTableEntry) -> Verdict | None:
+    """Return the verdict when the database's log no longer tells all of this table."""
+    found = source.hold.weakened.get(table.schema.table) if source.hold else None
+    return Verdict(State.DEGRADED, found.reason, found.remedy) if found else None
 
 
 def _engine(sink: SinkSeen) -> Verdict | None:

@@ -11,11 +11,14 @@ from typer.testing import CliRunner
 
 from connectors.postgres import PostgresSource
 from headrace.cli.main import app
+from headrace.control import lag
 from headrace.control.kafka import Kafka
+from headrace.control.lag import State
 from headrace.model.finding import Severity
 from headrace.model.schema import TableId
 from tests.integration.test_control_pipeline import until
 from tests.support.database import Database, fresh_database
+from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.stack
@@ -29,6 +32,14 @@ IDENTIFIED = f"{UNIQUE}; ALTER TABLE t REPLICA IDENTITY USING INDEX t_b_a_key"
 def database(stack: RunningStack) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, "declared_keys") as database:
         yield database
+
+
+@pytest.fixture
+def mirror(stack: RunningStack) -> Iterator[Mirror]:
+    kept = "CREATE TABLE kept (id int PRIMARY KEY, amounts numeric[], tags text[])"
+    statements = (*IDENTIFIED.split(";"), kept, "ALTER TABLE kept REPLICA IDENTITY FULL")
+    with mirrored(stack, "identity", *statements, keys={T: ("a", "b")}) as made:
+        yield made
 
 
 def run(stack: RunningStack, *arguments: str, code: int = 0) -> dict[str, Any]:
@@ -100,3 +111,19 @@ def test_a_declared_key_is_used_shown_and_kept(database: Database, stack: Runnin
         until(lambda: [v["op"] for v in kafka.tail("keyless.public.t", 4)] == ["r", "d", "c", "r"])
     finally:
         run(stack, "source", "remove", "keyless")
+
+
+def test_a_replica_identity_that_is_taken_back_is_said(mirror: Mirror) -> None:
+    def told(table: str) -> set[tuple[State, str, str]]:
+        found = lag.measure(mirror.context).tables
+        return {(one.state, one.reason, one.remedy) for one in found if one.table == f"public.{table}"}
+
+    until(lambda: mirror.in_sync)
+    mirror.database.run("ALTER TABLE t REPLICA IDENTITY DEFAULT", "ALTER TABLE kept REPLICA IDENTITY DEFAULT")
+    ((state, reason, remedy),) = told("t")
+    assert (state, "refuses its updates and deletes" in reason) == (State.DEGRADED, True)
+    mirror.database.run(remedy)
+    ((state, reason, remedy),) = told("kept")
+    assert (state, "large values of amounts" in reason) == (State.DEGRADED, True)
+    mirror.database.run(remedy)
+    until(lambda: mirror.in_sync)
