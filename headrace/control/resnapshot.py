@@ -240,10 +240,7 @@ def _wait_read(context: Context, entry: SourceEntry, kafka: Kafka, run: Resnapsh
     with Connect(context.connect_url) as connect:
         while True:
             snapshot = incremental(kafka, capture, run.id)
-            trouble = dict(snapshot.trouble)
-            if snapshot.state is SnapshotState.COMPLETED:
-                # A table that the connector does not find is passed over, and would be swept empty.
-                trouble |= {table: "not read" for table in wanted if table not in snapshot.scanned}
+            trouble = snapshot.unread(wanted)
             if trouble or snapshot.state is SnapshotState.ABORTED:
                 why = ", ".join(f"{table}: {status}" for table, status in trouble.items())
                 raise SourceError(

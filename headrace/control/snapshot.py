@@ -36,6 +36,14 @@ class Snapshot:
     scanned: Mapping[str, int]
     trouble: Mapping[str, str]
 
+    def unread(self, tables: Iterable[str]) -> dict[str, str]:
+        """Return which tables were not read whole, and why.
+
+        A table that the connector does not find is passed over without a word; only at the end is it known.
+        """
+        over = tables if self.state is SnapshotState.COMPLETED else ()
+        return {**{table: "not read" for table in over if table not in self.scanned}, **self.trouble}
+
 
 _STATES = {
     "STARTED": SnapshotState.RUNNING,
