@@ -14,9 +14,12 @@ from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Progress", "Sink", "Stored", "Target"]
+__all__ = ["Place", "Progress", "Sink", "Stored", "Target"]
 
-Progress = Mapping[tuple[str, int], int]
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+Progress = Mapping[Place, int]
 """``(topic, partition)`` → the offset up to which (inclusive) everything is settled."""
 
 
@@ -94,8 +97,12 @@ class Sink(Protocol):
         """Remove every row stored with a version below ``position.version``; return how many."""
         ...
 
-    def progress(self) -> Progress:
-        """Return what :meth:`settle` stored beside the data."""
+    def progress(self, places: Collection[Place] | None = None) -> Progress:
+        """Return what :meth:`settle` stored beside the data: of these places, or of all when None.
+
+        Of places that are named, what is stored at this very moment. A place of which nothing is stored
+        is left out, and so is one whose data is known to have gone back since.
+        """
         ...
 
     def settle(self, progress: Progress) -> None:

@@ -21,7 +21,7 @@ from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejecte
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.values import canonical_row
-from sinks.base import Progress, Stored, Target
+from sinks.base import Place, Progress, Stored, Target
 
 __all__ = ["MemorySink"]
 
@@ -106,8 +106,9 @@ class MemorySink:
         rows.update(dict.fromkeys(older, (position.version, None)))
         return len(older)
 
-    def progress(self) -> Progress:
-        return dict(self._store.progress)
+    def progress(self, places: Collection[Place] | None = None) -> Progress:
+        stored = self._store.progress
+        return {place: stored[place] for place in stored if places is None or place in places}
 
     def settle(self, progress: Progress) -> None:
         self._store.progress.update(progress)

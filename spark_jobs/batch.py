@@ -4,69 +4,120 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import REPORT, Report, carry_of, holds_of, partition_applier, sink_of, store_may_recover
 from spark_jobs.driver_apply import SMALL, apply_in_driver
-from spark_jobs.offsets import planned
+from spark_jobs.offsets import planned, settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
-from spark_jobs.settle import settle
+from spark_jobs.rewind import Ranges, kafka_has_it, lost, parts, read_again
+from spark_jobs.settle import set_aside_again, settle
 
-__all__ = ["batch_runner"]
+__all__ = ["Batches"]
 
 _Got = TypeVar("_Got")
 
 _MANY = 50
 _BUSY_S = 0.25
 _LONGEST_REST_S = 0.5
+_LOOK_EVERY_S = 5.0
 
 
-def batch_runner(
-    spec: PipelineSpec, progress: Progress, turn: threading.Lock, holding: Holding
-) -> Callable[[DataFrame, int], None]:
-    """Return the function Spark calls for every micro-batch of the sink's query.
+class Batches:
+    """What Spark calls for every micro-batch of one sink's query.
 
-    It takes what :func:`spark_jobs.decode.envelopes` yields and returns only when every record of the
-    batch is applied, stale or in the dead letter queue. A store that asks for patience is asked again, with
-    backoff, for as long as it takes; the state says so. A store that refuses for another reason ends the
-    query with its error. ``turn`` is held meanwhile: nobody else of this process writes to the sink;
-    ``holding`` sees to it that no other process does.
+    ``turn`` is held meanwhile: nobody else of this process writes to the sink; ``holding`` sees to it that
+    no other process does.
+
+    Attributes:
+        unavailable: Whether the store did not answer when it was last looked at, with nothing to apply.
     """
-    placement = sink_of(spec.model_dump_json())[0].placement
 
-    def apply(decoded: DataFrame, pipeline: str, batch_id: int, records: int) -> list[Report]:
-        if placement == "driver" or records <= SMALL:
-            return apply_in_driver(decoded, pipeline, batch_id, records)
-        rows = decoded.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
-        return [Report.load(bytes(row.report)) for row in rows]
+    def __init__(
+        self, spec: PipelineSpec, progress: Progress, turn: threading.Lock, holding: Holding
+    ) -> None:
+        self._spec = spec
+        self._progress = progress
+        self._turn = turn
+        self._holding = holding
+        self._at_rest = time.monotonic()
+        self.unavailable = False
 
-    def run(decoded: DataFrame, batch_id: int) -> None:
+    def run(self, decoded: DataFrame, batch_id: int) -> None:
+        """Apply a batch of what :func:`spark_jobs.decode.envelopes` yields.
+
+        It returns only when every record is applied, stale or in the dead letter queue. A store that asks
+        for patience is asked again, with backoff, for as long as it takes; the state says so. A store that
+        refuses for another reason ends the query with its error.
+        """
+        with self._said():
+            self._run(decoded, batch_id)
+
+    @property
+    def look_is_due(self) -> bool:
+        """Return whether nothing has come in for so long that the store should be looked at."""
+        return time.monotonic() - self._at_rest > _LOOK_EVERY_S
+
+    def look(self, session: SparkSession) -> None:
+        """Bring the store forward if it has gone back while nothing came in.
+
+        Raises:
+            HeadraceError: When that cannot be done; the state says so.
+        """
+        if not self._turn.acquire(blocking=False):
+            return
         try:
-            run_whole(decoded, batch_id)
+            last, settled = settled_last(self._spec.checkpoint)
+            if settled:
+                with self._said():
+                    pipeline = self._holding.pipeline()
+                    self._bring_forward(session, pipeline, last, lost(sink_of(pipeline)[0], settled))
+            if self.unavailable:
+                self.unavailable = False
+                self._progress.state("running")
+        except SinkUnavailable as error:
+            self.unavailable = True
+            self._progress.state("degraded", error)
+        finally:
+            self._at_rest = time.monotonic()
+            self._turn.release()
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except SinkUnavailable:
+            raise
         except HeadraceError as error:
-            holding.give_up()
+            self._holding.give_up()
             # Said here, for on its way through Spark it becomes the text of a stack trace.
-            progress.state("failed", error)
+            self._progress.state("failed", error)
             raise
 
-    def run_whole(decoded: DataFrame, batch_id: int) -> None:
+    def _run(self, decoded: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
+        spec, progress, session = self._spec, self._progress, decoded.sparkSession
         span = planned(spec.checkpoint, batch_id)
         hit("batch.planned", spec.kind)
-        with turn:
-            pipeline = _patiently(holding.pipeline, progress)
-            report = _patiently(lambda: _whole(apply(decoded, pipeline, batch_id, span.records)), progress)
-            report.holds.add(holds_of(pipeline))
-            settle(spec, sink_of(pipeline)[0], batch_id, decoded.sparkSession, report, span.ends)
+        with self._turn:
+            pipeline = _patiently(self._holding.pipeline, progress)
+            sink = sink_of(pipeline)[0]
+            gone = _patiently(lambda: lost(sink, span.begins), progress)
+            self._bring_forward(session, pipeline, batch_id - 1, gone)
+            report = self._applied(decoded, pipeline, batch_id, span.records)
+            settle(spec, sink, batch_id, session, report, span.ends)
             carry_of(pipeline, batch_id).discard(report.spent)
             progress.batch(batch_id, time.monotonic() - started, report, span.ends)
+            self._at_rest = time.monotonic()
+            self.unavailable = False
         progress.state("running")
         took = time.monotonic() - started
         if _MANY < span.records <= SMALL and took > _BUSY_S:
@@ -74,7 +125,29 @@ def batch_runner(
             # size, so a rest as long as the work halves the work.
             time.sleep(min(_LONGEST_REST_S, took))
 
-    return run
+    def _applied(self, decoded: DataFrame, pipeline: str, batch_id: int, records: int) -> Report:
+        placement = sink_of(pipeline)[0].placement
+
+        def apply() -> Report:
+            if placement == "driver" or records <= SMALL:
+                return _whole(apply_in_driver(decoded, pipeline, batch_id, records))
+            rows = decoded.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
+            return _whole([Report.load(bytes(row.report)) for row in rows])
+
+        report = _patiently(apply, self._progress)
+        report.holds.add(holds_of(pipeline))
+        return report
+
+    def _bring_forward(self, session: SparkSession, pipeline: str, batch_id: int, gone: Ranges) -> None:
+        """Apply again what the store has lost of everything up to the end of batch ``batch_id``."""
+        sink = sink_of(pipeline)[0]
+        for part in parts(gone, self._spec.max_offsets_per_trigger):
+            again, records = read_again(session, self._spec, part)
+            with kafka_has_it(self._spec.sink):
+                report = self._applied(again, pipeline, batch_id, records)
+            set_aside_again(self._spec, session, report)
+            sink.settle({place: end - 1 for place, (_, end) in part.items()})
+            self._progress.request(report)
 
 
 def _whole(reports: list[Report]) -> Report:

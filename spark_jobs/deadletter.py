@@ -59,7 +59,7 @@ def _raw(session: SparkSession, bootstrap: str, wanted: Iterable[_Place]) -> lis
 
 
 def quarantine(
-    session: SparkSession, spec: PipelineSpec, batch_id: int, rejects: Iterable[Mapping[str, Any]]
+    session: SparkSession, spec: PipelineSpec, batch: str, rejects: Iterable[Mapping[str, Any]]
 ) -> None:
     """Write the raw records behind ``rejects`` to the batch's file, durably; remove it when there are none.
 
@@ -70,7 +70,7 @@ def quarantine(
         SinkError: When Kafka gave fewer records than were rejected (``DEAD_LETTER_LOST``).
         EnvironmentError_: When the disk refuses.
     """
-    path = spec.dead_letters / f"{_query(spec.checkpoint)}-{batch_id:012d}.avro"
+    path = spec.dead_letters / f"{_query(spec.checkpoint)}-{batch}.avro"
     why = {(r["topic"], r["partition"], r["offset"]): r for r in rejects}
     if not why:
         path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spark_jobs.settle import Settled
 
-__all__ = ["Span", "planned"]
+__all__ = ["Span", "planned", "settled_last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,12 @@ class Span:
     """What a micro-batch covers.
 
     Args:
+        begins: (topic, partition) → last offset (inclusive) of what was settled before.
         ends: (topic, partition) → last offset (inclusive).
         records: Upper bound of how many records lie between the previous batch's end and this one's.
     """
 
+    begins: Settled
     ends: Settled
     records: int
 
@@ -32,7 +34,14 @@ def planned(checkpoint: Path, batch_id: int) -> Span:
     """Return what batch ``batch_id`` covers; its offsets are logged before it runs."""
     ends = _ends(checkpoint, batch_id)
     begins = _ends(checkpoint, batch_id - 1) if batch_id else {}
-    return Span(ends, sum(end - begins.get(partition, -1) for partition, end in ends.items()))
+    return Span(begins, ends, sum(end - begins.get(partition, -1) for partition, end in ends.items()))
+
+
+def settled_last(checkpoint: Path) -> tuple[int, Settled]:
+    """Return the last batch that was completed and where it ended; -1 and nothing when there is none."""
+    done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    last = max(done, default=-1)
+    return last, _ends(checkpoint, last) if done else {}
 
 
 def _ends(checkpoint: Path, batch_id: int) -> Settled:

@@ -31,6 +31,8 @@ _TRUSTED_S = 0.25
 _NOTICED_S = 2 * _TRUSTED_S
 """After so long whoever was writing has noticed that the target was claimed by another."""
 
+_REMEMBERED = 200
+
 _ours: set[str] = set()
 """Holders this process has been; what they wrote is written."""
 
@@ -75,11 +77,11 @@ def _take(spec: PipelineSpec, sink: Sink) -> PipelineSpec:
     standing = sink.claims(schemas)
     _refuse_others(spec.sink, standing, known)
     # Before the claim is made: a driver that dies between the two still knows its own mark.
-    _remember(spec.owner, [claim.holder, *known])
+    # Older ones stay known: a store that was restored from a backup shows one of them.
+    _remember(spec.owner, [claim.holder, *known][:_REMEMBERED])
     if sink.claim(schemas, claim, standing):
         _refuse_others(spec.sink, sink.claims(schemas), known)
         raise _fenced(spec.sink, None)
-    _remember(spec.owner, [claim.holder])
     if any(before.engine and before.holder not in _ours for before in standing.values()):
         time.sleep(_NOTICED_S)
     _ours.add(claim.holder)

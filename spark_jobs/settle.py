@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from pyspark.sql import SparkSession
 
 from headrace.config.pipeline import PipelineSpec
@@ -11,7 +13,7 @@ from spark_jobs.apply import Report
 from spark_jobs.deadletter import quarantine
 from spark_jobs.held import save_holds
 
-__all__ = ["Settled", "settle"]
+__all__ = ["Settled", "set_aside_again", "settle"]
 
 Settled = dict[tuple[str, int], int]
 
@@ -23,8 +25,15 @@ def settle(
     hit("settle.before_dead_letters", spec.kind)
     # First, for who finds a letter looks here whether its row still needs it.
     save_holds(spec.checkpoint, report.holds)
-    quarantine(session, spec, batch_id, report.rejects)
+    quarantine(session, spec, f"{batch_id:012d}", report.rejects)
     hit("settle.after_dead_letters", spec.kind)
     if settled:
         sink.settle(settled)
     hit("settle.after_progress", spec.kind)
+
+
+def set_aside_again(spec: PipelineSpec, session: SparkSession, report: Report) -> None:
+    """Keep what was rejected of records that were applied again; letters of an earlier time stay."""
+    save_holds(spec.checkpoint, report.holds)
+    if report.rejects:
+        quarantine(session, spec, f"again-{uuid.uuid4().hex}", report.rejects)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.config.pipeline import PipelineSpec
-from spark_jobs.batch import batch_runner
+from spark_jobs.batch import Batches
 from spark_jobs.decode import envelopes
-from spark_jobs.ownership import Holding
-from spark_jobs.progress import Progress
 
 __all__ = ["start_query"]
 
@@ -32,13 +28,7 @@ def _source(session: SparkSession, spec: PipelineSpec) -> DataFrame:
     )
 
 
-def start_query(
-    session: SparkSession,
-    spec: PipelineSpec,
-    progress: Progress,
-    turn: threading.Lock,
-    holding: Holding,
-) -> StreamingQuery:
+def start_query(session: SparkSession, spec: PipelineSpec, batches: Batches) -> StreamingQuery:
     """Start the sink's query where its checkpoint stands, or at the beginning of the topics."""
     session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.sink)
     # Decoding is part of the query itself, so that its plan is described to the JVM once, not per batch.
@@ -47,6 +37,6 @@ def start_query(
         .writeStream.queryName(spec.sink)
         .option("checkpointLocation", str(spec.checkpoint))
         .trigger(processingTime="0 seconds")
-        .foreachBatch(batch_runner(spec, progress, turn, holding))
+        .foreachBatch(batches.run)
         .start()
     )

@@ -17,6 +17,7 @@ from pyspark import SparkContext
 
 from headrace.config.pipeline import EngineSpec, load_pipeline
 from spark_jobs.apply import sink_of
+from spark_jobs.batch import Batches
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
 from spark_jobs.session import start, warm_up
@@ -37,7 +38,7 @@ def main(engine_path: str, pipeline_path: str, records: int) -> None:
     warm_up(session)
     progress = Progress(engine.progress / f"{pipeline.sink}.json", pipeline)
     holding = Holding(pipeline, lambda: sink_of(pipeline.model_dump_json())[0])
-    query = start_query(session, pipeline, progress, threading.Lock(), holding)
+    query = start_query(session, pipeline, Batches(pipeline, progress, threading.Lock(), holding))
     deadline = time.monotonic() + _PATIENCE_S
     while progress.applied < records and query.isActive and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.config.pipeline import EngineSpec, PipelineSpec
 from headrace.model.errors import HeadraceError
 from spark_jobs.apply import sink_of
+from spark_jobs.batch import Batches
 from spark_jobs.desk import Desk
 from spark_jobs.explain import explain
 from spark_jobs.ownership import Holding
@@ -36,9 +37,9 @@ class _Running:
     stamp: tuple[int, int]
     spec: PipelineSpec
     progress: Progress
-    turn: threading.Lock
-    holding: Holding
+    batches: Batches
     desk: Desk
+    looking: threading.Thread | None = None
     query: StreamingQuery | None = None
     pause: float = _FIRST_PAUSE
     retry_at: float = 0.0
@@ -92,7 +93,7 @@ class Watch:
         turn = self._turns.setdefault(path, threading.Lock())
         holding = Holding(spec, lambda: sink_of(spec.model_dump_json())[0])
         desk = Desk(spec, self._engine.requests / spec.sink, turn, holding, progress.request)
-        return _Running(stamp, spec, progress, turn, holding, desk)
+        return _Running(stamp, spec, progress, Batches(spec, progress, turn, holding), desk)
 
     def _keep(self, running: _Running) -> None:
         if running.spec.paused or time.monotonic() < running.retry_at:
@@ -100,9 +101,7 @@ class Watch:
         query = running.query
         if query is None:
             try:
-                running.query = start_query(
-                    self._session, running.spec, running.progress, running.turn, running.holding
-                )
+                running.query = start_query(self._session, running.spec, running.batches)
             except (HeadraceError, PySparkException, OSError) as error:
                 self._failed(running, error)
         elif not query.isActive:
@@ -110,9 +109,26 @@ class Watch:
             self._failed(running, query.exception())
         elif running.progress.current == "running":
             running.pause = _FIRST_PAUSE
-        elif query.status["message"] == "Waiting for data to arrive":
+        elif query.status["message"] == "Waiting for data to arrive" and not running.batches.unavailable:
             # Nothing is left to read, so whatever was wrong is over. A batch says so itself.
             running.progress.state("running")
+        at_it = running.looking is not None and running.looking.is_alive()
+        if running.query is not None and running.batches.look_is_due and not at_it:
+            # Beside this thread: a store may take its time to answer.
+            running.looking = threading.Thread(
+                target=self._look, args=(running,), name=f"look-{running.spec.sink}", daemon=True
+            )
+            running.looking.start()
+
+    def _look(self, running: _Running) -> None:
+        try:
+            running.batches.look(self._session)
+        except (HeadraceError, PySparkException) as error:
+            _log.error("sink %s cannot be brought forward: %s", running.spec.sink, error)
+            if running.progress.current != "failed":
+                running.progress.state("failed", explain(error))
+            if running.query is not None:
+                running.query.stop()
 
     @staticmethod
     def _failed(running: _Running, error: BaseException | None) -> None:

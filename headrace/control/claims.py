@@ -45,7 +45,9 @@ def claim_targets(
     if others and not take_over:
         raise _taken(name, others[0])
     claim = Claim.new(name, home, engine=False)
-    write_private(owner_file(context, name), json.dumps([claim.holder]))
+    path = owner_file(context, name)
+    known = json.loads(path.read_bytes()) if path.exists() else []
+    write_private(path, json.dumps([claim.holder, *known]))
     if sink.claim(schemas, claim, standing):
         raise _taken(name, next(iter(sink.claims(schemas).values()), claim))
 

@@ -97,6 +97,9 @@ class SinkContract(OrderContract, FidelityContract, OwnershipContract):
             ("shop.public.orders", 1): 2**40,
             ("shop.public.a-b_c", 0): 0,
         }
+        named = [("shop.public.a-b_c", 0), ("shop.public.orders", 0), ("shop.public.never", 0)]
+        assert dict(sink.progress(named)) == {("shop.public.orders", 0): 6, ("shop.public.a-b_c", 0): 0}
+        assert dict(sink.progress([])) == {}
 
     def test_only_the_progress_of_named_topics_is_forgotten(self, sink: Sink) -> None:
         sink.forget(["shop.public.orders"])

@@ -17,11 +17,16 @@ from deltalake import DeltaTable
 
 from sinks.delta.files import DataFile, sync
 
-__all__ = ["Conflict", "append", "vectors_of"]
+__all__ = ["Conflict", "append", "commit_path", "vectors_of"]
 
 
 class Conflict(Exception):
     """Another writer has changed the table meanwhile; what was decided has to be decided again."""
+
+
+def commit_path(table: Path, version: int) -> Path:
+    """Return the file of one commit of the table in the directory ``table``."""
+    return table / "_delta_log" / f"{version:020d}.json"
 
 
 def append(log: Path, version: int, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,16 +44,18 @@ class ProgressFile:
 
     path: Path
     root: Path
-    _cached: dict[str, Any] | None = field(default=None)
+    _cached: tuple[tuple[int, int], dict[str, Any]] | None = field(default=None)
 
     def read(self) -> dict[str, Any]:
         """Return what is stored: ``offsets`` by topic and partition, ``tables`` by topic."""
-        if self._cached is None:
-            try:
-                self._cached = json.loads(self.path.read_bytes())
-            except FileNotFoundError:
-                self._cached = {"offsets": {}, "tables": {}}
-        return self._cached
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return {"offsets": {}, "tables": {}}
+        stamp = found.st_mtime_ns, found.st_ino
+        if self._cached is None or self._cached[0] != stamp:  # else: nobody has restored another
+            self._cached = stamp, json.loads(self.path.read_bytes())
+        return self._cached[1]
 
     def offsets(self, topics: Iterable[str]) -> Progress:
         """Return the stored progress of some topics."""
@@ -65,7 +68,7 @@ class ProgressFile:
 
     def settle(self, progress: Progress, witnesses: Iterable[Witness]) -> None:
         """Store more progress, and what proves it."""
-        content = self.read()
+        content = deepcopy(self.read())
         for (topic, partition), offset in progress.items():
             content["offsets"].setdefault(topic, {})[str(partition)] = offset
         for witness in witnesses:
@@ -79,7 +82,7 @@ class ProgressFile:
 
     def forget(self, topics: Iterable[str]) -> None:
         """Drop the progress of topics."""
-        content = self.read()
+        content = deepcopy(self.read())
         known = [topic for topic in topics if topic in content["tables"] or topic in content["offsets"]]
         for topic in known:
             content["tables"].pop(topic, None)

@@ -6,7 +6,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from headrace.model.change import Change
@@ -17,12 +18,13 @@ from headrace.model.key import Key
 from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
-from sinks.base import Progress, Stored, Target
+from sinks.base import Place, Progress, Stored, Target
 from sinks.delta.claims import Claims
 from sinks.delta.config import ASIDE, LakeConfig, data_path, directory_name, tombstones_path
 from sinks.delta.decode import decode
 from sinks.delta.files import conform, live_parts
 from sinks.delta.index import KeyIndex
+from sinks.delta.log import commit_path
 from sinks.delta.progress import ProgressFile, Witness
 from sinks.delta.replaced import Replaced
 from sinks.delta.shape import shape_of
@@ -54,6 +56,7 @@ class DeltaSink:
         self._writers: dict[TableId, TableWriter] = {}
         self._lock = threading.Lock()
         self._unsettled: set[TableId] = set()
+        self._seen: dict[Path, tuple[str, int]] = {}
         self._claims = Claims(self._root / ASIDE / "claims")
         self._progress = ProgressFile(
             self._root / ASIDE / f"progress-{directory_name(name)}.json", self._root
@@ -187,28 +190,40 @@ class DeltaSink:
         """Tidy a table in an idle moment: one file of many small ones, nothing kept past its time."""
         self._writer(schema.table).compact()
 
-    def progress(self) -> Progress:
+    def progress(self, places: Collection[Place] | None = None) -> Progress:
         stored = self._progress.read()
-        return self._progress.offsets(
-            topic for topic in stored["offsets"] if self._still_there(stored["tables"].get(topic))
-        )
+        topics = {topic for topic in stored["offsets"] if places is None or (topic, 0) in places}
+        return self._progress.offsets(t for t in topics if self._still_there(stored["tables"].get(t)))
 
     def _still_there(self, table: dict[str, object] | None) -> bool:
         """Return whether a table holds at least what it held when its progress was settled."""
         if table is None:
             return True
-        lake = LakeTable(self._root / str(table["path"]), "")
+        path, version = self._root / str(table["path"]), int(str(table["version"]))
+        if self._seen.get(path) == (table["id"], version) and commit_path(path, version).exists():
+            return True
+        lake = LakeTable(path, "")
         try:
             lake.refresh()
         except SinkError:
             return False
-        return lake.identity == table["id"] and lake.version >= int(str(table["version"]))
+        if lake.identity != table["id"] or lake.version < version:
+            self.close()  # what is remembered of its files is of a later time
+            return False
+        self._note_seen([Witness(path, str(table["id"]), version, frozenset())])
+        return True
+
+    def _note_seen(self, witnesses: Iterable[Witness]) -> None:
+        for witness in witnesses:
+            self._seen[witness.path] = (witness.identity, witness.version)
 
     def settle(self, progress: Progress) -> None:
         with self._lock:
             tables, self._unsettled = self._unsettled, set()
         try:
-            self._progress.settle(progress, [self._witness(self._writer(table)) for table in tables])
+            witnesses = [self._witness(self._writer(table)) for table in tables]
+            self._progress.settle(progress, witnesses)
+            self._note_seen(witnesses)
         except OSError as error:
             with self._lock:
                 self._unsettled |= tables

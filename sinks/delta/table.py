@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction
 from headrace.model.errors import SinkError
 from sinks.delta.evolve import evolve
 from sinks.delta.files import DataFile, count_rows, sync
-from sinks.delta.log import Conflict, append, vectors_of
+from sinks.delta.log import Conflict, append, commit_path, vectors_of
 
 __all__ = ["LakeTable"]
 
@@ -116,7 +116,7 @@ class LakeTable:
         return self.path / "_delta_log"
 
     def _commit_file(self, version: int) -> Path:
-        return self._log / f"{version:020d}.json"
+        return commit_path(self.path, version)
 
     def refresh(self) -> None:
         """See what other writers have done since.

@@ -18,7 +18,7 @@ from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejecte
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.values import key_of
-from sinks.base import Progress, Stored, Target
+from sinks.base import Place, Progress, Stored, Target
 from sinks.document import BadValue, Document
 from sinks.elasticsearch.bulk import (
     Bulk,
@@ -271,12 +271,16 @@ class ElasticsearchSink:
 
     # ------------------------------------------------------------ progress
 
-    def progress(self) -> Progress:
+    def progress(self, places: Collection[Place] | None = None) -> Progress:
         alias = progress_alias(self.config.prefix)
         if not self._indices.exists(alias):
             return {}
-        self._indices.refresh(alias)
-        hits = self._indices.read(alias, {"query": {"match_all": {}}}, orjson.loads)
+        if places is not None:
+            ids = [progress_id(*place) for place in places]
+            hits = found_documents(self._client, alias, ids, orjson.loads, page=_READ_PAGE, source=True)
+        else:
+            self._indices.refresh(alias)
+            hits = self._indices.read(alias, {"query": {"match_all": {}}}, orjson.loads)
         return {(h["_source"]["topic"], h["_source"]["partition"]): h["_source"]["offset"] for h in hits}
 
     def settle(self, progress: Progress) -> None:

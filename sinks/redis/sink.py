@@ -16,7 +16,7 @@ from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
-from sinks.base import Progress, Stored, Target
+from sinks.base import Place, Progress, Stored, Target
 from sinks.document import BadValue
 from sinks.redis.client import Call, Client, RedisConfig, Script, code_word, refusal, store_errors
 from sinks.redis.layout import Layout, layout_of
@@ -204,9 +204,17 @@ class RedisSink:
 
     # ------------------------------------------------------------ progress
 
-    def progress(self) -> Progress:
+    def progress(self, places: Collection[Place] | None = None) -> Progress:
+        key = progress_key(self.config.key_prefix)
+        if places is not None:
+            named = sorted(places)
+            with store_errors():
+                told = self._client.redis.hmget(key, [f"{t}:{p}" for t, p in named]) if named else []
+            return {
+                place: int(offset) for place, offset in zip(named, told, strict=True) if offset is not None
+            }
         with store_errors():
-            stored: Mapping[bytes, bytes] = self._client.redis.hgetall(progress_key(self.config.key_prefix))  # type: ignore[assignment]
+            stored: Mapping[bytes, bytes] = self._client.redis.hgetall(key)  # type: ignore[assignment]
         split = {field.decode().rpartition(":"): int(offset) for field, offset in stored.items()}
         return {(topic, int(partition)): offset for (topic, _, partition), offset in split.items()}
 

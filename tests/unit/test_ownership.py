@@ -117,6 +117,16 @@ def test_a_driver_that_dies_while_it_claims_starts_again(home: Home) -> None:
     assert home.start().apply(ORDERS, [order(1, at(1))]) == [APPLIED]
 
 
+def test_a_store_restored_from_a_backup_shows_a_claim_of_before(home: Home) -> None:
+    home.start()
+    backup = home.sink.claims([ORDERS])
+    writing = home.start()
+    home.sink.claim([ORDERS], backup[ORDERS.table], home.sink.claims([ORDERS]))
+    wait_until_it_looks_again()
+    assert refused(lambda: writing.apply(ORDERS, [order(1, at(1))])) == "SINK_FENCED"
+    assert home.start().apply(ORDERS, [order(1, at(1))]) == [APPLIED]
+
+
 def test_a_store_that_does_not_answer_is_asked_again(home: Home) -> None:
     class Silent(MemorySink):
         silent = True
