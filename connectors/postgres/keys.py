@@ -73,7 +73,8 @@ def check_declared(
     known = {found["name"]: found["required"] for found in rows(connection, _COLUMNS, row["oid"])}
     missing = [name for name in key if name not in known]
     if missing or not key or len(set(key)) < len(key) or row["kind"] == "p":
-        why = "it is partitioned" if row["kind"] == "p" else f"it has no columns {', '.join(missing)}"
+        lacking = f"it has no column {', '.join(missing)}" if missing else "name each column once"
+        why = "it is partitioned" if row["kind"] == "p" else lacking
         yield _error("SOURCE_KEY_UNFIT", f"({', '.join(key)}) cannot be the key of {table}: {why}.")
         return
     listed = ", ".join(map(quoted, key))

@@ -192,8 +192,10 @@ class DeltaSink:
 
     def progress(self, places: Collection[Place] | None = None) -> Progress:
         stored = self._progress.read()
-        topics = {topic for topic in stored["offsets"] if places is None or (topic, 0) in places}
-        return self._progress.offsets(t for t in topics if self._still_there(stored["tables"].get(t)))
+        named = {topic for topic, _ in places} if places is not None else None
+        topics = {topic for topic in stored["offsets"] if named is None or topic in named}
+        found = self._progress.offsets(t for t in topics if self._still_there(stored["tables"].get(t)))
+        return {place: offset for place, offset in found.items() if places is None or place in places}
 
     def _still_there(self, table: dict[str, object] | None) -> bool:
         """Return whether a table holds at least what it held when its progress was settled."""
