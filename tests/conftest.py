@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support.stack import RunningStack, running_stack
+from tests.support.stack import RunningStack, found_stack, running_stack
 
 settings.register_profile("deep", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HEADRACE_TEST_PROFILE", "default"))
@@ -19,6 +19,9 @@ os.environ.setdefault("HEADRACE_TRAINING", "off")
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[RunningStack]:
-    """Return the one complete stack that tests share; leave it running and its servers' data tidy."""
-    with running_stack() as running:
+    """Return the one complete stack that tests share; leave it running and its servers' data tidy.
+
+    Where ``HEADRACE_TEST_STACK`` names the home of one that runs, that is used and left running.
+    """
+    with found_stack() or running_stack() as running:
         yield running

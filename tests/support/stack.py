@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from headrace.local.endpoints import Endpoints
 from headrace.local.home import Home
 from headrace.local.stack import Stack
 
-__all__ = ["RunningStack", "fresh_home", "running_stack"]
+__all__ = ["RunningStack", "found_stack", "fresh_home", "running_stack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +56,12 @@ def running_stack(only: set[str] | None = None) -> Iterator[RunningStack]:
     with fresh_home() as home:
         stack = Stack(home)
         yield RunningStack(stack, stack.up(only=only))
+
+
+def found_stack() -> AbstractContextManager[RunningStack] | None:
+    """Return the stack that ``HEADRACE_TEST_STACK`` names, which belongs to who started the tests."""
+    root = os.environ.get("HEADRACE_TEST_STACK")
+    if not root:
+        return None
+    stack = Stack(Home(Path(root)))
+    return nullcontext(RunningStack(stack, stack.endpoints()))

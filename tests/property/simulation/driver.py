@@ -1,0 +1,130 @@
+"""A sink's query: batches out of the topic, and what of them outlives a driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from connectors.debezium import Decoder
+from headrace.model.change import Change, Origin, Record
+from sinks.base import Sink
+from spark_jobs.apply import Report, Tables, apply_records
+from spark_jobs.carry import Carry, NoCarry
+from spark_jobs.held import load_holds, save_holds
+from tests.property.simulation.kafka import PLACEHOLDER, TOPIC, Connector
+from tests.property.simulation.source import SCHEMA, TABLE
+from tests.property.simulation.store import Died
+
+__all__ = ["SEAMS", "Batch", "Query"]
+
+SEAMS = ("planned", "applied", "held", "quarantined", "settled")
+"""Between which steps of a batch a driver may die, beside the store's calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records ``start`` up to ``end``, under the number that Spark gives them; the same whenever it runs."""
+
+    number: int
+    start: int
+    end: int
+
+
+@dataclass
+class Query:
+    """What is durable of one query, and the steps of a batch as the engine takes them.
+
+    Args:
+        connector: Where records come from.
+        epoch: Of the topic.
+        checkpoint: Folder of what a batch leaves to the next.
+
+    Attributes:
+        planned: The batch that has begun and is not settled.
+        settled: The next batch begins here.
+        promised: Up to here the sink was told that everything is settled, at one time or another.
+        letters: Offsets of what was set aside.
+    """
+
+    connector: Connector
+    epoch: int
+    checkpoint: Path
+    planned: Batch | None = None
+    settled: int = 0
+    promised: int = 0
+    letters: set[int] = field(default_factory=set)
+    _next: int = 0
+
+    def __post_init__(self) -> None:
+        self.tables = Tables({TABLE: SCHEMA}, {TOPIC: (TABLE, self.epoch)})
+        self._decoder = Decoder(SCHEMA, self.epoch, PLACEHOLDER)
+
+    def record(self, offset: int) -> Record:
+        """Return what a record of the topic says."""
+        return self._decoder.decode_raw(Origin(TOPIC, 0, offset), *self.connector.records[offset])
+
+    def plan(self, count: int) -> Batch:
+        """Return the batch to run: that of before if a driver died in it, else the next one."""
+        if self.planned is None:
+            end = min(self.settled + count, len(self.connector.records))
+            self.planned = Batch(self._next, self.settled, end)
+            self._next += 1
+        return self.planned
+
+    def apply(self, batch: Batch, sink: Sink) -> Report:
+        """Apply a batch, again as long as the store asks for patience."""
+        while True:
+            carry = Carry(self.checkpoint / "carried", batch.number)
+            records = [self.record(offset) for offset in range(batch.start, batch.end)]
+            report = apply_records(records, sink, self.tables, carry, load_holds(self.checkpoint))
+            if report.error is None:
+                return report
+            assert report.error["code"] == "STORE_DOWN", report.error
+
+    def run(self, batch: Batch, sink: Sink, death: str | None = None) -> None:
+        """Run a batch to its end or, if ``death`` says so, only up to one of its seams.
+
+        Raises:
+            Died: Where it was to die.
+        """
+        self._pass("planned", death)
+        report = self.apply(batch, sink)
+        self._pass("applied", death)
+        report.holds.add(load_holds(self.checkpoint))
+        save_holds(self.checkpoint, report.holds)
+        self._pass("held", death)
+        self.letters |= {reject["offset"] for reject in report.rejects}
+        self._pass("quarantined", death)
+        self.note_progress(batch, sink)
+        self.promised = max(self.promised, batch.end)
+        self._pass("settled", death)
+        Carry(self.checkpoint / "carried", batch.number).discard(report.spent)
+        self.settled, self.planned = batch.end, None
+
+    @staticmethod
+    def note_progress(batch: Batch, sink: Sink) -> None:
+        """Note beside the data how far everything is settled."""
+        if batch.end:
+            sink.settle({(TOPIC, 0): batch.end - 1})
+
+    def replay(self, sink: Sink) -> None:
+        """Apply the letters again that rows still lack."""
+        holds = load_holds(self.checkpoint)
+        chosen = [
+            record
+            for record in map(self.record, sorted(self.letters))
+            if isinstance(record, Change)
+            and record.position.version in holds.missing(str(TABLE), record.key.id)
+        ]
+        report = apply_records(chosen, sink, self.tables, NoCarry(), holds)
+        assert report.error is None, report.error
+        save_holds(self.checkpoint, report.holds)
+
+    def behind(self) -> dict[str, list[int]]:
+        """Return the rows that are known to be behind, with the versions they lack."""
+        return load_holds(self.checkpoint).held.get(str(TABLE), {})
+
+    @staticmethod
+    def _pass(seam: str, death: str | None) -> None:
+        if seam == death:
+            raise Died

@@ -1,0 +1,74 @@
+"""The model connector and its topic: what was committed, in order, some of it twice, reads in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from tests.property.simulation.source import Event, Row
+
+__all__ = ["PLACEHOLDER", "TOPIC", "Connector"]
+
+TOPIC = "t"
+PLACEHOLDER = "__gone__"
+
+
+class Connector:
+    """Writes one partition.
+
+    A snapshot is a pause of the stream: what is committed meanwhile is told after the rows that were read,
+    also when it is older than they are.
+
+    Attributes:
+        records: Key and value of each record, as bytes.
+        bare_moves: Offsets of records that end a key change and leave out the large value.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes]] = []
+        self.bare_moves: set[int] = set()
+        self._waiting: list[Event] | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether all that is committed is in the topic."""
+        return self._waiting is None
+
+    def committed(self, events: Iterable[Event]) -> None:
+        """Take over what a transaction did."""
+        if self._waiting is not None:
+            self._waiting.extend(events)
+            return
+        for event in events:
+            told = event.row if event.row is None or event.whole else {**event.row, "big": PLACEHOLDER}
+            if event.op == "c" and not event.whole:
+                self.bare_moves.add(len(self.records))
+            self._send(event.op, event.key, told, event.lsn)
+
+    def pause(self) -> None:
+        """Stop streaming: a snapshot begins."""
+        if self._waiting is None:
+            self._waiting = []
+
+    def read(self, rows: Mapping[int, Row], lsn: int) -> None:
+        """Write rows as a snapshot saw them, under the stream's position, not that of their change."""
+        for key, row in rows.items():
+            self._send("r", key, row, lsn)
+
+    def resume(self) -> None:
+        """Stream again, first what has waited."""
+        waiting, self._waiting = self._waiting or [], None
+        self.committed(waiting)
+
+    def restart(self, again: int) -> None:
+        """Write the newest records once more, as a connector does that died before it noted its place."""
+        for offset in range(max(0, len(self.records) - again), len(self.records)):
+            if offset in self.bare_moves:
+                self.bare_moves.add(len(self.records))
+            self.records.append(self.records[offset])
+
+    def _send(self, op: str, key: int, row: Row | None, lsn: int) -> None:
+        source = {"lsn": lsn, "txId": 1, "ts_ms": 1, "snapshot": "incremental" if op == "r" else "false"}
+        before = {"id": key} if op == "d" else None
+        value = {"op": op, "before": before, "after": row, "source": source}
+        self.records.append((json.dumps({"id": key}).encode(), json.dumps(value).encode()))

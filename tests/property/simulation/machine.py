@@ -1,0 +1,227 @@
+"""What may happen to the chain, in any order, and what has to hold all along and at rest."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from itertools import count as counted
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.model.position import Position
+from headrace.model.values import canonical_row, key_of
+from sinks.base import Sink
+from sinks.contract.story import state
+from tests.property.simulation.driver import SEAMS, Query
+from tests.property.simulation.kafka import TOPIC, Connector
+from tests.property.simulation.promise import Promise
+from tests.property.simulation.source import SCHEMA, Database
+from tests.property.simulation.store import BAD, Died, Frail, Trouble, be_unavailable, die
+
+__all__ = ["Chain", "Place"]
+
+KEYS = st.integers(1, 4)
+MANY = range(4, 16)
+TEXTS = st.sampled_from(["x", "y", "z", BAD])
+SESSIONS = st.sampled_from([0, 0, 1, 2])
+MOMENTS = st.tuples(st.integers(1, 3), st.sampled_from(["before", "half", "after"]))
+DEATHS = st.none() | MOMENTS | st.sampled_from(SEAMS)
+
+
+class Place(Protocol):
+    """A store that programs are run over, one after the other."""
+
+    def sinks(self, epoch: int) -> tuple[Sink, Sink]:
+        """Return two sinks upon the same store, as two processes have them; the store is as if empty."""
+        ...
+
+
+class Chain(RuleBasedStateMachine):
+    """A table, its topic, drivers that may die or sleep anywhere, and a store.
+
+    Attributes:
+        place: The store.
+    """
+
+    place: ClassVar[Place]
+    epochs: ClassVar[Iterator[int]] = counted(1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.epoch = next(self.epochs)
+        self.sink, second = self.place.sinks(self.epoch)
+        self.store, self.second = Frail(self.sink), Frail(second)
+        self.database, self.connector = Database(), Connector()
+        self.query = Query(self.connector, self.epoch, Path(self._folder.name))
+        self.seen: dict[str, int] = {}
+        self.promise = Promise(self.query)
+        self.touched = False
+
+    def teardown(self) -> None:
+        try:
+            self.come_to_rest()
+        finally:
+            self._folder.cleanup()
+
+    # ------------------------------------------------------------ the database
+
+    @initialize(keys=st.sets(KEYS))
+    def rows_of_before(self, keys: set[int]) -> None:
+        self.database.put(0, sorted(keys), "x")
+        self.connector.read(self.database.rows, self.database.lsn)
+
+    @rule(session=SESSIONS, key=KEYS, a=TEXTS, touch=st.booleans())
+    def write(self, session: int, key: int, a: str, touch: bool) -> None:
+        self.connector.committed(self.database.put(session, [key], a, touch=touch))
+
+    @rule(session=SESSIONS, key=KEYS)
+    def delete(self, session: int, key: int) -> None:
+        self.connector.committed(self.database.delete(session, key))
+
+    @rule(session=SESSIONS, old=KEYS, new=KEYS, a=TEXTS, touch=st.booleans())
+    def change_key(self, session: int, old: int, new: int, a: str, touch: bool) -> None:
+        self.connector.committed(self.database.move(session, old, new, a, touch=touch))
+
+    @rule(session=SESSIONS, a=TEXTS)
+    def copy(self, session: int, a: str) -> None:
+        self.connector.committed(self.database.put(session, MANY, a))
+
+    @rule(session=SESSIONS)
+    def truncate(self, session: int) -> None:
+        self.connector.committed(self.database.truncate(session))
+
+    @rule(session=st.sampled_from([1, 2]), keep=st.integers(0, 3))
+    def end_transaction(self, session: int, keep: int) -> None:
+        if keep:
+            self.connector.committed(self.database.commit(session))
+        else:
+            self.database.roll_back(session)
+
+    # ------------------------------------------------------------ the connector
+
+    @rule()
+    def read_anew(self) -> None:
+        """Read all rows; within a pause of the stream they are older or newer than what is told after."""
+        self.connector.read(self.database.rows, self.database.lsn)
+
+    @rule()
+    def pause_the_stream(self) -> None:
+        self.connector.pause()
+
+    @rule()
+    def stream_again(self) -> None:
+        self.connector.resume()
+
+    @rule(again=st.integers(1, 8))
+    def restart_the_connector(self, again: int) -> None:
+        self.connector.restart(again)
+
+    # ------------------------------------------------------------ the drivers
+
+    @rule(count=st.integers(1, 20), death=DEATHS)
+    def deliver(self, count: int, death: tuple[int, str] | str | None = None) -> None:
+        """Run a batch, that of before if the driver died in it; Kafka gives the same records again."""
+        self.touched = True
+        trouble = Trouble(*death, die) if isinstance(death, tuple) else None
+        seam = death if isinstance(death, str) else None
+        try:
+            self.query.run(self.query.plan(count), self.store.expect(trouble), seam)
+        except Died:
+            return
+
+    @rule(count=st.integers(1, 20), when=MOMENTS)
+    def deliver_through_an_outage(self, count: int, when: tuple[int, str]) -> None:
+        self.touched = True
+        self.query.run(self.query.plan(count), self.store.expect(Trouble(*when, be_unavailable)))
+
+    @rule(count=st.integers(1, 20), when=MOMENTS, more=st.lists(st.integers(1, 8), max_size=3))
+    def deliver_twice_at_once(self, count: int, when: tuple[int, str], more: list[int]) -> None:
+        """A driver sleeps in its batch; another runs that batch and goes on; the first one wakes."""
+        self.touched = True
+        batch = self.query.plan(count)
+
+        def others() -> None:
+            for further in [count, *more]:
+                self.query.run(self.query.plan(further), self.store.expect(None))
+
+        self.query.apply(batch, self.second.expect(Trouble(*when, others)))
+        if self.query.planned != batch:
+            self.query.note_progress(batch, self.second.expect(None))
+
+    @precondition(lambda self: self.query.planned is None)
+    @rule()
+    def replay(self) -> None:
+        self.touched = True
+        self.query.replay(self.store.expect(None))
+
+    @precondition(lambda self: self.query.planned is None)
+    @rule(back=st.integers(1, 12))
+    def deliver_the_past_again(self, back: int) -> None:
+        """A copy of an old checkpoint: what was settled is delivered once more."""
+        self.query.settled = max(0, self.query.settled - back)
+
+    # ------------------------------------------------------------ what has to hold
+
+    @invariant()
+    def what_is_shown_is_right(self) -> None:
+        if self.touched:
+            self.touched = False
+            self.look()
+
+    @rule()
+    def come_to_rest(self) -> None:
+        """Everything is told and delivered, the store is mended, the letters are replayed."""
+        self.connector.resume()
+        self.store.mended = self.second.mended = True
+        self.deliver_all()
+        self.query.replay(self.store.expect(None))
+        self.look()
+        if behind := self.query.behind():
+            assert all(self.lacks_a_bare_move(versions) for versions in behind.values()), behind
+            self.read_anew()
+            self.deliver_all()
+            self.look()
+        assert not self.query.behind()
+        assert dict(self.sink.progress()) == (
+            {(TOPIC, 0): self.query.settled - 1} if self.query.settled else {}
+        )
+        self.store.mended = self.second.mended = False
+
+    def deliver_all(self) -> None:
+        while self.query.settled < len(self.connector.records):
+            self.deliver(len(self.connector.records))
+        if self.query.planned is not None:
+            self.deliver(1)
+
+    def look(self) -> None:
+        """Read the store as anybody does and compare with what was seen before and what is promised."""
+        shown = state(self.sink, SCHEMA)
+        versions = {key: version for key, (_, version) in shown.items()}
+        for key, version in versions.items():
+            assert version >= self.seen.get(key, 0), f"row {key} went back in its history"
+        self.seen |= versions
+        behind = self.query.behind().keys()
+        self.promise.check(versions, behind)
+        if self.all_is_delivered:
+            rows = {key: row for key, (row, _) in shown.items()}
+            wanted = self.wanted()
+            differing = {key for key in rows.keys() | wanted.keys() if rows.get(key) != wanted.get(key)}
+            assert differing <= behind, "a row differs and nobody knows"
+
+    @property
+    def all_is_delivered(self) -> bool:
+        delivered = self.query.settled == len(self.connector.records)
+        return self.connector.streams and delivered and self.query.planned is None
+
+    def wanted(self) -> dict[str, dict[str, object]]:
+        rows = self.database.rows.values()
+        return {key_of(SCHEMA, row).id: canonical_row(SCHEMA, row) for row in rows}
+
+    def lacks_a_bare_move(self, versions: list[int]) -> bool:
+        """Return whether a row lacks what only the row under its old key had, which is gone by now."""
+        offsets = {Position.from_version(version).offset for version in versions}
+        return bool(offsets & self.connector.bare_moves)

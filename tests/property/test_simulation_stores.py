@@ -1,0 +1,125 @@
+"""The same machine over the three real sinks on real stores.
+
+Each program has the store as if empty: everything of the programs before it is removed as of the beginning
+of its own epoch, which is what a topic that was made anew comes to.
+
+Elasticsearch forgets a delete's version at once here, where it does so after minutes in production, so that
+only what the sink itself remembers keeps a deleted row deleted.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from redis import Redis
+
+from headrace.model.position import MAX_OFFSET, Position
+from sinks.base import Sink
+from sinks.delta import DeltaSink
+from sinks.elasticsearch import ElasticsearchSink
+from sinks.elasticsearch.client import Client
+from sinks.redis import RedisSink
+from sinks.redis.names import glob
+from tests.contract.test_elasticsearch import clear
+from tests.property.simulation.kafka import TOPIC
+from tests.property.simulation.machine import Chain
+from tests.property.simulation.source import SCHEMA
+from tests.support.stack import RunningStack
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(0)]
+
+
+class OneStore:
+    """Two sinks upon one store, emptied before each program.
+
+    Args:
+        build: Returns a sink upon the store.
+    """
+
+    def __init__(self, build: Callable[[], Sink]) -> None:
+        self._both = build(), build()
+        for sink in self._both:
+            sink.prepare(SCHEMA)
+
+    def sinks(self, epoch: int) -> tuple[Sink, Sink]:
+        one, other = self._both
+        one.truncate(SCHEMA, Position(epoch - 1, MAX_OFFSET))
+        one.forget([TOPIC])
+        return one, other
+
+    def close(self) -> None:
+        for sink in self._both:
+            sink.close()
+
+
+@contextmanager
+def elasticsearch(stack: RunningStack) -> Iterator[Callable[[], Sink]]:
+    config = ElasticsearchSink.Config(
+        url=stack.endpoints.elasticsearch_url, prefix=f"s{uuid.uuid4().hex[:10]}-"
+    )
+    with closing(Client(config)) as client:
+        with closing(ElasticsearchSink("search", config)) as first:
+            first.prepare(SCHEMA)
+        client.request("PUT", f"/{config.prefix}*/_settings", b'{"index.gc_deletes":"0s"}')
+        yield lambda: ElasticsearchSink("search", config)
+        clear(client, config.prefix)
+
+
+@contextmanager
+def redis(stack: RunningStack, style: str) -> Iterator[Callable[[], Sink]]:
+    prefix = f"s{uuid.uuid4().hex[:10]}:"
+    config = RedisSink.Config(url=stack.endpoints.redis_url, key_prefix=prefix, format=style)
+    yield lambda: RedisSink("cache", config)
+    with Redis.from_url(stack.endpoints.redis_url) as client:
+        for key in client.scan_iter(match=glob(prefix) + "*", count=1000):
+            client.unlink(key)
+
+
+@contextmanager
+def delta(folder: Path, *, vectors: bool) -> Iterator[Callable[[], Sink]]:
+    config = DeltaSink.Config(path=folder / "lake", deletion_vectors=vectors)
+    yield lambda: DeltaSink("lake", config)
+
+
+EXAMPLES, STEPS = 5, 25
+DEEP_EXAMPLES, DEEP_STEPS = 40, 50
+
+
+@pytest.fixture(params=["elasticsearch", "redis-json", "redis-hash", "delta", "delta-vectors"])
+def store(request: pytest.FixtureRequest, stack: RunningStack, tmp_path: Path) -> Iterator[OneStore]:
+    kinds: dict[str, Callable[[], AbstractContextManager[Callable[[], Sink]]]] = {
+        "elasticsearch": lambda: elasticsearch(stack),
+        "redis-json": lambda: redis(stack, "json"),
+        "redis-hash": lambda: redis(stack, "hash"),
+        "delta": lambda: delta(tmp_path, vectors=False),
+        "delta-vectors": lambda: delta(tmp_path, vectors=True),
+    }
+    with kinds[request.param]() as build, closing(OneStore(build)) as store:
+        yield store
+
+
+def test_the_simulated_chain_over_a_real_store(store: OneStore) -> None:
+    class ChainOverStore(Chain):
+        place = store
+        epochs = count(1)
+
+    deep = settings.get_current_profile_name() == "deep"
+    run_state_machine_as_test(
+        ChainOverStore,
+        settings=settings(
+            max_examples=DEEP_EXAMPLES if deep else EXAMPLES,
+            stateful_step_count=DEEP_STEPS if deep else STEPS,
+            deadline=None,
+            database=None,
+            # A failing program is made smaller only when there is time.
+            phases=[Phase.generate, *([Phase.shrink] if deep else [])],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
