@@ -1,7 +1,9 @@
 """Runs the property tests with fresh seeds: ``python -m tests.property`` (``make test-deep``).
 
 ``HEADRACE_TEST_BUDGET_SECS`` says for how long (600), ``HEADRACE_TEST_SEED`` with which seed to begin (a
-random one). What fails prints its seed and the program that fails.
+random one). In each round every property is tried with one seed, and the simulation with the same seed over
+each real store; Elasticsearch and Redis are started once, before the first round, or are those of the home
+that ``HEADRACE_TEST_STACK`` names. What fails prints its seed and the program that fails.
 """
 
 from __future__ import annotations
@@ -13,26 +15,38 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.stack import found_stack, running_stack
+
 _ROOT = Path(__file__).parents[2]
+_PYTEST = (sys.executable, "-m", "pytest", "-q", "--no-header", "--timeout=0", "-x", "tests/property")
 
 
 def main() -> int:
     """Run until the time is up or something fails; return the exit code."""
     budget = float(os.environ.get("HEADRACE_TEST_BUDGET_SECS", "600"))
     seed = int(os.environ.get("HEADRACE_TEST_SEED", random.randrange(2**31)))
-    began, rounds = time.monotonic(), 0
-    while rounds == 0 or time.monotonic() - began < budget:
-        sys.stdout.write(f"seed {seed + rounds}, {time.monotonic() - began:.0f} of {budget:.0f} s\n")
-        sys.stdout.flush()
-        command = [sys.executable, "-m", "pytest", "-q", "--no-header", "--timeout=0", "-x", "tests/property"]
-        environment = {**os.environ, "HEADRACE_TEST_PROFILE": "deep"}
-        seeded = [*command, f"--hypothesis-seed={seed + rounds}"]
-        if subprocess.run(seeded, cwd=_ROOT, env=environment, check=False).returncode:
-            again = f"HEADRACE_TEST_SEED={seed + rounds} HEADRACE_TEST_BUDGET_SECS=1 make test-deep"
-            sys.stdout.write(f"failed; again with: {again}\n")
-            return 1
-        rounds += 1
+    with found_stack() or running_stack(only={"elasticsearch", "redis"}) as running:
+        home = str(running.home.root)
+        environment = {
+            **os.environ,
+            "HEADRACE_TEST_PROFILE": "deep",
+            "HEADRACE_TEST_STACK": home,
+        }
+        began, rounds = time.monotonic(), 0
+        while rounds == 0 or time.monotonic() - began < budget:
+            _say(f"seed {seed + rounds}, {time.monotonic() - began:.0f} of {budget:.0f} s")
+            seeded = [*_PYTEST, f"--hypothesis-seed={seed + rounds}"]
+            if subprocess.run(seeded, cwd=_ROOT, env=environment, check=False).returncode:
+                again = f"HEADRACE_TEST_SEED={seed + rounds} HEADRACE_TEST_BUDGET_SECS=1 make test-deep"
+                _say(f"failed; again with: {again}")
+                return 1
+            rounds += 1
     return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

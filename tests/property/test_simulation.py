@@ -7,20 +7,28 @@ passes. ``tests/property/simulation`` has the models and says what has to hold.
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from sinks.base import Sink
 from sinks.memory import MemorySink
+from tests.property.simulation.kafka import TOPIC
 from tests.property.simulation.machine import Chain
 from tests.property.simulation.source import SCHEMA
 
 
 class InMemory:
-    """A store for each program."""
+    """One store, made anew for each program."""
+
+    def __init__(self) -> None:
+        config = MemorySink.Config(store=uuid.uuid4().hex)
+        self._both = MemorySink("store", config), MemorySink("store", config)
 
     def sinks(self, epoch: int) -> tuple[Sink, Sink]:
-        config = MemorySink.Config(store=f"simulation-{epoch}")
-        one, other = MemorySink("store", config), MemorySink("store", config)
+        one, other = self._both
+        one.drop(SCHEMA)
+        one.forget([TOPIC])
         one.prepare(SCHEMA)
         return one, other
 

@@ -88,12 +88,15 @@ def delta(folder: Path, *, vectors: bool) -> Iterator[Callable[[], Sink]]:
     yield lambda: DeltaSink("lake", config)
 
 
-EXAMPLES, STEPS = 5, 25
-DEEP_EXAMPLES, DEEP_STEPS = 40, 50
+KINDS = {"elasticsearch": 5, "redis-json": 25, "redis-hash": 25, "delta": 8, "delta-vectors": 8}
+"""How many programs each store is given; as many as it runs in a few seconds."""
+
+DEEP = 8
+"""How many times as many in a round of ``make test-deep``."""
 
 
-@pytest.fixture(params=["elasticsearch", "redis-json", "redis-hash", "delta", "delta-vectors"])
-def store(request: pytest.FixtureRequest, stack: RunningStack, tmp_path: Path) -> Iterator[OneStore]:
+@pytest.fixture
+def store(kind: str, stack: RunningStack, tmp_path: Path) -> Iterator[OneStore]:
     kinds: dict[str, Callable[[], AbstractContextManager[Callable[[], Sink]]]] = {
         "elasticsearch": lambda: elasticsearch(stack),
         "redis-json": lambda: redis(stack, "json"),
@@ -101,11 +104,12 @@ def store(request: pytest.FixtureRequest, stack: RunningStack, tmp_path: Path) -
         "delta": lambda: delta(tmp_path, vectors=False),
         "delta-vectors": lambda: delta(tmp_path, vectors=True),
     }
-    with kinds[request.param]() as build, closing(OneStore(build)) as store:
+    with kinds[kind]() as build, closing(OneStore(build)) as store:
         yield store
 
 
-def test_the_simulated_chain_over_a_real_store(store: OneStore) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_simulated_chain_over_a_real_store(kind: str, store: OneStore) -> None:
     class ChainOverStore(Chain):
         place = store
         epochs = count(1)
@@ -114,8 +118,8 @@ def test_the_simulated_chain_over_a_real_store(store: OneStore) -> None:
     run_state_machine_as_test(
         ChainOverStore,
         settings=settings(
-            max_examples=DEEP_EXAMPLES if deep else EXAMPLES,
-            stateful_step_count=DEEP_STEPS if deep else STEPS,
+            max_examples=KINDS[kind] * (DEEP if deep else 1),
+            stateful_step_count=50 if deep else 30,
             deadline=None,
             database=None,
             # A failing program is made smaller only when there is time.

@@ -43,6 +43,7 @@ class Query:
         planned: The batch that has begun and is not settled.
         settled: The next batch begins here.
         promised: Up to here the sink was told that everything is settled, at one time or another.
+        noted: What the sink was told last.
         letters: Offsets of what was set aside.
     """
 
@@ -52,6 +53,7 @@ class Query:
     planned: Batch | None = None
     settled: int = 0
     promised: int = 0
+    noted: dict[tuple[str, int], int] = field(default_factory=dict)
     letters: set[int] = field(default_factory=set)
     _next: int = 0
 
@@ -101,11 +103,11 @@ class Query:
         Carry(self.checkpoint / "carried", batch.number).discard(report.spent)
         self.settled, self.planned = batch.end, None
 
-    @staticmethod
-    def note_progress(batch: Batch, sink: Sink) -> None:
-        """Note beside the data how far everything is settled."""
+    def note_progress(self, batch: Batch, sink: Sink) -> None:
+        """Note beside the data how far everything is settled; a driver that slept notes what is past."""
         if batch.end:
-            sink.settle({(TOPIC, 0): batch.end - 1})
+            self.noted = {(TOPIC, 0): batch.end - 1}
+            sink.settle(self.noted)
 
     def replay(self, sink: Sink) -> None:
         """Apply the letters again that rows still lack."""
