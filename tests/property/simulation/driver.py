@@ -44,7 +44,7 @@ class Query:
         settled: The next batch begins here.
         promised: Up to here the sink was told that everything is settled, at one time or another.
         noted: What the sink was told last.
-        letters: Offsets of what was set aside.
+        letters: Offset of what was set aside → why at first.
     """
 
     connector: Connector
@@ -54,7 +54,7 @@ class Query:
     settled: int = 0
     promised: int = 0
     noted: dict[tuple[str, int], int] = field(default_factory=dict)
-    letters: set[int] = field(default_factory=set)
+    letters: dict[int, str] = field(default_factory=dict)
     _next: int = 0
 
     def __post_init__(self) -> None:
@@ -95,7 +95,8 @@ class Query:
         report.holds.add(load_holds(self.checkpoint))
         save_holds(self.checkpoint, report.holds)
         self._pass("held", death)
-        self.letters |= {reject["offset"] for reject in report.rejects}
+        for reject in report.rejects:
+            self.letters.setdefault(reject["offset"], reject["code"])
         self._pass("quarantined", death)
         self.note_progress(batch, sink)
         self.promised = max(self.promised, batch.end)

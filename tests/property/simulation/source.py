@@ -46,9 +46,9 @@ class _Transaction:
 
 
 class Database:
-    """What a session wrote is seen by others when it commits; until then they do not get at those rows.
+    """What a session wrote is seen by others when it commits; until then they wait for those rows.
 
-    A statement that would have to wait for another session does nothing here. Session 0 commits by itself.
+    Who waits does so until the other has committed. Session 0 commits each statement.
 
     Attributes:
         rows: What is committed.
@@ -70,8 +70,7 @@ class Database:
         Many rows share one LSN, as those of a COPY do. An update that does not ``touch`` the large value
         does not tell it.
         """
-        if not all(self._free(session, key) for key in keys):
-            return []
+        before = self._waited(session, keys)
         lsn = self._next()
         mine, seen = self._of(session), self._seen(session)
         for key in keys:
@@ -81,38 +80,38 @@ class Database:
             row: Row = {"id": key, "a": a, "big": big}
             mine.changed[key] = row
             mine.events.append(Event("c" if known is None else "u", key, row, lsn, whole))
-        return self._ended(session)
+        return before + self._ended(session)
 
     def delete(self, session: int, key: int) -> list[Event]:
         """Delete a row."""
-        if not self._free(session, key) or key not in self._seen(session):
-            return []
+        before = self._waited(session, [key])
+        if key not in self._seen(session):
+            return before
         mine = self._of(session)
         mine.changed[key] = None
         mine.events.append(Event("d", key, None, self._next()))
-        return self._ended(session)
+        return before + self._ended(session)
 
     def move(self, session: int, old: int, new: int, a: str, *, touch: bool) -> list[Event]:
         """Change a row's key: a delete and a create with one LSN, side by side."""
+        before = self._waited(session, [old, new])
         seen = self._seen(session)
-        free = self._free(session, old) and self._free(session, new)
-        if not free or old not in seen or new in seen:
-            return []
+        if old not in seen or new in seen:
+            return before
         lsn, mine = self._next(), self._of(session)
         row: Row = {"id": new, "a": a, "big": f"big{lsn}" if touch else seen[old]["big"]}
         mine.changed |= {old: None, new: row}
         mine.events += [Event("d", old, None, lsn), Event("c", new, row, lsn, touch)]
-        return self._ended(session)
+        return before + self._ended(session)
 
     def truncate(self, session: int) -> list[Event]:
-        """Remove every row; nobody else may be at the table."""
-        if any(other != session for other in self._open):
-            return []
+        """Remove every row, when nobody else is at the table."""
+        before = self._waited(session, None)
         mine = self._of(session)
         mine.changed |= dict.fromkeys(self._seen(session))
         mine.emptied = True
         mine.events.append(Event("t", 0, None, self._next()))
-        return self._ended(session)
+        return before + self._ended(session)
 
     def commit(self, session: int) -> list[Event]:
         """End a transaction; return its changes, in their order and with nothing of others between."""
@@ -138,9 +137,14 @@ class Database:
         changed = self._open.get(session, _Transaction()).changed
         return {key: row for key, row in {**self.rows, **changed}.items() if row is not None}
 
-    def _free(self, session: int, key: int) -> bool:
-        others = (mine for other, mine in self._open.items() if other != session)
-        return not any(mine.emptied or key in mine.changed for mine in others)
+    def _waited(self, session: int, keys: Collection[int] | None) -> list[Event]:
+        """Return what became visible while a statement waited for rows, or for the table."""
+        told: list[Event] = []
+        for other, theirs in list(self._open.items()):
+            wanted = keys is None or theirs.emptied or not theirs.changed.keys().isdisjoint(keys)
+            if other != session and wanted:
+                told += self.commit(other)
+        return told
 
     def _next(self) -> int:
         self._lsn += 1

@@ -13,10 +13,12 @@ from headrace.model.position import Position
 from headrace.model.schema import TableSchema
 from sinks.base import Sink
 
-__all__ = ["BAD", "Died", "Frail", "Trouble", "be_unavailable", "die"]
+__all__ = ["BAD", "DISLIKED", "Died", "Frail", "Trouble", "be_unavailable", "die"]
 
 BAD = "bad"
 """A value of column ``a`` that the store dislikes."""
+
+DISLIKED = Rejected("STORE_DISLIKES", "no")
 
 
 class Died(Exception):
@@ -93,7 +95,7 @@ class Frail:
         liked = [change for change in changes if self.mended or change.row.get("a") != BAD]
         outcomes = self._sink.apply(schema, liked) if liked else []
         known = dict(zip((change.key for change in liked), outcomes, strict=True))
-        return [known.get(change.key, Rejected("STORE_DISLIKES", "no")) for change in changes]
+        return [known.get(change.key, DISLIKED) for change in changes]
 
     def _due(self, moment: str) -> bool:
         return self._trouble is not None and (self._trouble.call, self._trouble.moment) == (
