@@ -19,7 +19,7 @@ from spark_jobs.held import BEHIND
 from tests.property.simulation.driver import SEAMS, Query
 from tests.property.simulation.kafka import Connector
 from tests.property.simulation.promise import Promise
-from tests.property.simulation.source import SCHEMA, Database
+from tests.property.simulation.source import SCHEMA, Database, Event
 from tests.property.simulation.store import BAD, DISLIKED, Died, Frail, Trouble, be_unavailable, die
 
 __all__ = ["Chain", "Place"]
@@ -28,7 +28,20 @@ KEYS = st.integers(1, 4)
 MANY = range(4, 12)
 TEXTS = st.sampled_from(["x", "y", BAD])
 SESSIONS = st.sampled_from([0, 0, 0, 1, 2])
+STATEMENTS = st.tuples(
+    st.sampled_from(
+        ["write", "touch", "bare move", "delete", "move", "commit", "copy", "roll back", "truncate"]
+        + ["write", "touch", "bare move"] * 4
+        + ["delete", "commit"] * 2
+    ),
+    SESSIONS,
+    KEYS,
+    KEYS,
+    TEXTS,
+)
 COUNTS = st.integers(1, 8) | st.just(1000)
+
+Statement = tuple[str, int, int, int, str]
 MOMENTS = st.tuples(st.integers(1, 3), st.sampled_from(["before", "half", "after"]))
 DEATHS = st.none() | MOMENTS | st.sampled_from(SEAMS)
 
@@ -76,32 +89,30 @@ class Chain(RuleBasedStateMachine):
         self.database.put(0, sorted(keys), "x")
         self.connector.read(self.database.rows, self.database.lsn)
 
-    @rule(session=SESSIONS, key=KEYS, a=TEXTS, touch=st.booleans())
-    def write(self, session: int, key: int, a: str, touch: bool) -> None:
-        self.connector.committed(self.database.put(session, [key], a, touch=touch))
+    @rule(statements=st.lists(STATEMENTS, min_size=1, max_size=8))
+    def work(self, statements: list[Statement]) -> None:
+        """Run statements of sessions that are open side by side."""
+        for what, session, key, other, a in statements:
+            self.connector.committed(self._state(what, session, key, other, a))
 
-    @rule(session=SESSIONS, key=KEYS)
-    def delete(self, session: int, key: int) -> None:
-        self.connector.committed(self.database.delete(session, key))
-
-    @rule(session=SESSIONS, old=KEYS, new=KEYS, a=TEXTS, touch=st.booleans())
-    def change_key(self, session: int, old: int, new: int, a: str, touch: bool) -> None:
-        self.connector.committed(self.database.move(session, old, new, a, touch=touch))
-
-    @rule(session=SESSIONS, a=TEXTS)
-    def copy(self, session: int, a: str) -> None:
-        self.connector.committed(self.database.put(session, MANY, a))
-
-    @rule(session=SESSIONS)
-    def truncate(self, session: int) -> None:
-        self.connector.committed(self.database.truncate(session))
-
-    @rule(session=st.sampled_from([1, 2]), keep=st.integers(0, 3))
-    def end_transaction(self, session: int, keep: int) -> None:
-        if keep:
-            self.connector.committed(self.database.commit(session))
-        else:
-            self.database.roll_back(session)
+    def _state(self, what: str, session: int, key: int, other: int, a: str) -> list[Event]:
+        database = self.database
+        match what:
+            case "write" | "touch":
+                return database.put(session, [key], a, touch=what == "touch")
+            case "move" | "bare move":
+                return database.move(session, key, other, a, touch=what == "move")
+            case "delete":
+                return database.delete(session, key)
+            case "copy":
+                return database.put(session, MANY, a)
+            case "truncate":
+                return database.truncate(session)
+            case "roll back":
+                database.roll_back(session)
+                return []
+            case _:
+                return database.commit(session)
 
     # ------------------------------------------------------------ the connector
 
