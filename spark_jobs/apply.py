@@ -17,7 +17,7 @@ from connectors.debezium import Decoder
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.change import Change, Ignored, Origin, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
-from headrace.model.outcome import Deferred, Outcome, Rejected, Stale
+from headrace.model.outcome import ROW_MISSING, Deferred, Outcome, Rejected, Stale
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
@@ -219,6 +219,7 @@ def _in_order_of_keys(sink: Sink, schema: TableSchema, latest: list[Change]) -> 
 
 
 def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report) -> None:
+    severed = collapser.severed
     latest, taken = collapser.drain()
     if not latest:
         return
@@ -226,6 +227,9 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
     bad = {change.key: BEHIND for change in latest if holds.held and holds.blocks(table, change, taken)}
     stale = 0
     for group in _in_order_of_keys(sink, schema, [c for c in latest if c.key not in bad] if bad else latest):
+        if severed:
+            bad |= {c.key: ROW_MISSING for c in group if c.partial and c.key in severed}
+            group = [change for change in group if change.key not in bad]
         for change, outcome in _patiently(sink, schema, group):
             if isinstance(outcome, Rejected):
                 bad[change.key] = outcome

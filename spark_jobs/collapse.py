@@ -12,13 +12,20 @@ __all__ = ["Collapser"]
 
 
 class Collapser:
-    """Keeps, per key, the newest change and the column values that newer partial images lack."""
+    """Keeps, per key, the newest change and the column values that newer partial images lack.
+
+    Attributes:
+        records: Every change taken since the last drain.
+        severed: Keys that were deleted before their newest, partial image: the row that the sink still has
+            under them is not the one that the image leaves out columns of.
+    """
 
     def __init__(self) -> None:
         self._latest: dict[Key, Change] = {}
         self._last: dict[int, Change] = {}
         self._buried: dict[int, Burial] = {}
         self.records: list[Change] = []
+        self.severed: set[Key] = set()
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -33,16 +40,18 @@ class Collapser:
         self._last[change.origin.partition] = change
         known = self._latest.get(change.key)
         if change.op is Op.DELETE:
-            if change.origin.lsn is not None:
-                self._buried[change.origin.lsn] = _burial(change.key, known)
+            self._bury(change, known)
         elif change.partial:
             change = self._moved(change)
         if known is None:
             self._latest[change.key] = change
-        elif known.position <= change.position:
-            self._latest[change.key] = collapse(known, change)
-        else:
-            self._latest[change.key] = collapse(change, known)
+            return
+        older, newer = (known, change) if known.position <= change.position else (change, known)
+        if not newer.partial:
+            self.severed.discard(change.key)
+        elif older.op is Op.DELETE:
+            self.severed.add(change.key)
+        self._latest[change.key] = collapse(older, newer)
 
     @property
     def splittable(self) -> bool:
@@ -56,6 +65,15 @@ class Collapser:
             for last in self._last.values()
             if last.op is Op.DELETE and last.origin.lsn is not None
         ]
+
+    def _bury(self, delete: Change, known: Change | None) -> None:
+        """Note the row that a delete removes.
+
+        A connector that restarts sends changes again. Of one that comes twice the first knows what was there.
+        """
+        lsn = delete.origin.lsn
+        if lsn is not None and ((first := self._buried.get(lsn)) is None or first.key != delete.key):
+            self._buried[lsn] = _burial(delete.key, known)
 
     def _moved(self, change: Change) -> Change:
         """Return a partial change that ends a key change, with what the row had under its old key.
@@ -72,6 +90,7 @@ class Collapser:
     def drain(self) -> tuple[list[Change], list[Change]]:
         """Return (one change per key, every change taken since the last drain) and start over."""
         latest, taken = list(self._latest.values()), self.records
+        self.severed = set()
         self._latest, self._last, self.records = {}, {}, []
         return latest, taken
 

@@ -185,6 +185,27 @@ def test_an_unrelated_delete_lends_no_values() -> None:
     assert state(target) == {}
 
 
+def test_a_key_change_that_comes_twice_in_one_batch_keeps_the_right_value() -> None:
+    target = sink()
+    apply([change(0, 1, b="mine"), change(1, 2, b="another's")], target)
+    first = [change(2, 2, Op.DELETE), *moved(3, 1, 2, lsn=9), *moved(5, 2, 3, lsn=11)]
+    report = apply([*first, *moved(7, 2, 3, lsn=11)], target)
+    assert not report.rejects
+    assert state(target) == {"3": {"id": 3, "a": "a8", "b": "mine"}}
+
+
+def test_a_partial_image_takes_nothing_from_a_row_that_was_deleted_before_it() -> None:
+    target = sink()
+    apply([change(0, 1, b="another's")], target)
+    partial = change(3, 1, absent=frozenset({"b"}))
+    report = apply([change(1, 1, Op.DELETE), partial], target)
+    assert [(r["offset"], r["code"]) for r in report.rejects] == [
+        (1, "PARTIAL_WITHOUT_ROW"),
+        (3, "PARTIAL_WITHOUT_ROW"),
+    ]
+    assert report.holds.missing(str(partial.table), partial.key.id)
+
+
 steps = st.lists(
     st.tuples(st.sampled_from(["write", "touch", "delete", "move"]), st.integers(0, 3), st.integers(0, 3)),
     max_size=30,
