@@ -39,6 +39,7 @@ STATEMENTS = st.tuples(
     KEYS,
     TEXTS,
 )
+WORK = st.lists(STATEMENTS, max_size=8)
 COUNTS = st.integers(1, 8) | st.just(1000)
 
 Statement = tuple[str, int, int, int, str]
@@ -89,7 +90,6 @@ class Chain(RuleBasedStateMachine):
         self.database.put(0, sorted(keys), "x")
         self.connector.read(self.database.rows, self.database.lsn)
 
-    @rule(statements=st.lists(STATEMENTS, min_size=1, max_size=8))
     def work(self, statements: list[Statement]) -> None:
         """Run statements of sessions that are open side by side."""
         for what, session, key, other, a in statements:
@@ -134,9 +134,15 @@ class Chain(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ the drivers
 
-    @rule(count=COUNTS, death=DEATHS)
-    def deliver(self, count: int, death: tuple[int, str] | str | None = None) -> None:
+    @rule(statements=WORK, count=COUNTS, death=DEATHS)
+    def work_and_deliver(
+        self, statements: list[Statement], count: int, death: tuple[int, str] | str | None
+    ) -> None:
         """Run a batch, that of before if the driver died in it; Kafka gives the same records again."""
+        self.work(statements)
+        self.deliver(count, death)
+
+    def deliver(self, count: int, death: tuple[int, str] | str | None = None) -> None:
         self.touched = True
         trouble = Trouble(*death, die) if isinstance(death, tuple) else None
         seam = death if isinstance(death, str) else None
@@ -145,14 +151,20 @@ class Chain(RuleBasedStateMachine):
         except Died:
             return
 
-    @rule(count=COUNTS, when=MOMENTS)
-    def deliver_through_an_outage(self, count: int, when: tuple[int, str]) -> None:
+    @rule(statements=WORK, count=COUNTS, when=MOMENTS)
+    def deliver_through_an_outage(
+        self, statements: list[Statement], count: int, when: tuple[int, str]
+    ) -> None:
+        self.work(statements)
         self.touched = True
         self.query.run(self.query.plan(count), self.store.expect(Trouble(*when, be_unavailable)))
 
-    @rule(count=COUNTS, when=MOMENTS, more=st.lists(st.integers(1, 8), max_size=3))
-    def deliver_twice_at_once(self, count: int, when: tuple[int, str], more: list[int]) -> None:
+    @rule(statements=WORK, count=COUNTS, when=MOMENTS, more=st.lists(st.integers(1, 8), max_size=3))
+    def deliver_twice_at_once(
+        self, statements: list[Statement], count: int, when: tuple[int, str], more: list[int]
+    ) -> None:
         """A driver sleeps in its batch; another runs that batch and goes on; the first one wakes."""
+        self.work(statements)
         self.touched = True
         batch = self.query.plan(count)
 
