@@ -85,8 +85,8 @@ class Sink(Protocol):
         """
         ...
 
-    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
-        """Return the stored rows of those keys that are live, as logical values.
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
+        """Return the stored rows of those keys that are live, as :meth:`scan` would.
 
         Called before :meth:`apply`, for rows whose key changes: the new row may lack values that only
         the row under the old key still has.

@@ -74,9 +74,10 @@ class MemorySink:
         rows = self._store.tables[schema.table]
         return [self._apply(schema, rows, change) for change in changes]
 
-    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         stored = self._store.tables[schema.table]
-        return {key: row for key in keys if (row := stored.get(key.id, (0, None))[1]) is not None}
+        found = ((key, *stored.get(key.id, (0, None))) for key in keys)
+        return {key: Stored(key.id, row, version) for key, version, row in found if row is not None}
 
     @staticmethod
     def _apply(schema: TableSchema, rows: dict[str, tuple[int, _Row]], change: Change) -> Outcome:

@@ -202,15 +202,20 @@ def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterat
     )
 
 
-def _in_order_of_keys(sink: Sink, schema: TableSchema, latest: list[Change]) -> Iterator[list[Change]]:
+def _in_order_of_keys(
+    sink: Sink, schema: TableSchema, latest: list[Change], since: int
+) -> Iterator[list[Change]]:
     """Yield the changes in groups to apply one after the other.
 
     Rows that moved to another key and need values from under the old one come first, whole: once the
-    old row's delete is applied, nothing could fill them after a crash.
+    old row's delete is applied, nothing could fill them after a crash. When the batch runs again, or an old
+    one is delivered once more, another row may be under the old key: only one of before ``since``, the
+    batch's first version, is the row that moved.
     """
     moved = {c.key: c.moved_from for c in latest if c.partial and c.moved_from is not None}
     if moved:
-        stored = sink.rows(schema, list(set(moved.values())))
+        found = sink.rows(schema, list(set(moved.values())))
+        stored = {key: row.row for key, row in found.items() if row.version < since}
         filled = [c.filled(stored.get(moved[c.key], {})) for c in latest if c.key in moved]
         yield filled
         latest = [change for change in latest if change.key not in moved]
@@ -226,7 +231,9 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
     table, counters, holds = str(schema.table), report.table(schema.table), report.holds
     bad = {change.key: BEHIND for change in latest if holds.held and holds.blocks(table, change, taken)}
     stale = 0
-    for group in _in_order_of_keys(sink, schema, [c for c in latest if c.key not in bad] if bad else latest):
+    good = [change for change in latest if change.key not in bad] if bad else latest
+    since = min(change.position.version for change in taken)
+    for group in _in_order_of_keys(sink, schema, good, since):
         if severed:
             bad |= {c.key: ROW_MISSING for c in group if c.partial and c.key in severed}
             group = [change for change in group if change.key not in bad]
@@ -262,7 +269,8 @@ def _keep_halves(sink: Sink, schema: TableSchema, collapser: Collapser, carry: C
         place = burial.moved_from or burial.key
         if holds.missing(str(schema.table), place.id):
             continue  # what it has is not what the source had
-        stored = sink.rows(schema, [place]).get(place, {})
+        found = sink.rows(schema, [place]).get(place)
+        stored = found.row if found is not None else {}
         carry.keep(delete.origin, schema.table, replace(burial, row={**stored, **(burial.row or {})}))
 
 

@@ -204,6 +204,6 @@ class OrderContract(Suite):
         sink.apply(ORDERS, [live, dead])
         sink.apply(ORDERS, [delete(ORDERS, 2, at(3))])
         found = sink.rows(ORDERS, [live.key, dead.key, absent.key])
-        assert {key: canonical_row(ORDERS, row) for key, row in found.items()} == {
-            live.key: canonical_row(ORDERS, live.row)
-        }
+        assert {
+            key: (canonical_row(ORDERS, row.row), row.key, row.version) for key, row in found.items()
+        } == {live.key: (canonical_row(ORDERS, live.row), live.key.id, live.position.version)}

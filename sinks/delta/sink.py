@@ -174,11 +174,11 @@ class DeltaSink:
             self._unsettled.add(schema.table)
         return outcomes
 
-    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         by_id = {key.id: key for key in keys}
         shape = shape_of(schema)
         stored = conform(self._writer(schema.table).stored(list(by_id)), shape.arrow)
-        return {by_id[found.key]: found.row for found in decode(shape, stored)}
+        return {by_id[found.key]: found for found in decode(shape, stored)}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         removed = self._writer(schema.table).truncate(position.version)

@@ -241,9 +241,10 @@ class ElasticsearchSink:
                 rows[number] = {**{name: found[1].get(name) for name in change.absent}, **change.row}
         return rows
 
-    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         found = self._documents(self._table(schema), [key.id_within(_ID_BYTES) for key in keys])
-        return {key: row[1] for key in keys if (row := found.get(key.id_within(_ID_BYTES)))}
+        pairs = ((key, found.get(key.id_within(_ID_BYTES))) for key in keys)
+        return {key: Stored(key.id, stored[1], stored[0]) for key, stored in pairs if stored is not None}
 
     def _documents(self, table: _Table, ids: Sequence[str]) -> dict[str, tuple[int, dict[str, Any]]]:
         document = table.document

@@ -179,11 +179,12 @@ class RedisSink:
                 call.args.extend((f"{version:019d}", *own))  # type: ignore[attr-defined]
         return call
 
-    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         table = self._table(schema)
         with store_errors():
             found = table.layout.fetch(self._client.redis, [table.head + key.id.encode() for key in keys])
-        return {key: stored[1] for key, stored in zip(keys, found, strict=True) if stored is not None}
+        pairs = zip(keys, found, strict=True)
+        return {key: Stored(key.id, stored[1], stored[0]) for key, stored in pairs if stored is not None}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         table = self._table(schema)

@@ -194,6 +194,16 @@ def test_a_key_change_that_comes_twice_in_one_batch_keeps_the_right_value() -> N
     assert state(target) == {"3": {"id": 3, "a": "a8", "b": "mine"}}
 
 
+def test_a_key_change_that_runs_again_takes_nothing_from_the_next_row_of_its_old_key() -> None:
+    target = sink()
+    apply([change(0, 1, b="mine")], target)
+    batch = [*moved(1, 1, 2, lsn=9), change(3, 1, b="another's")]
+    for _ in range(2):
+        report = apply(batch, target)
+        assert not report.rejects
+        assert {key: row["b"] for key, row in state(target).items()} == {"1": "another's", "2": "mine"}
+
+
 def test_a_partial_image_takes_nothing_from_a_row_that_was_deleted_before_it() -> None:
     target = sink()
     apply([change(0, 1, b="another's")], target)
