@@ -17,6 +17,7 @@ from connectors.debezium import Decoder
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.change import Change, Ignored, Origin, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
+from headrace.model.key import Key
 from headrace.model.outcome import ROW_MISSING, Deferred, Outcome, Rejected, Stale
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
@@ -223,6 +224,13 @@ def _in_order_of_keys(
         yield latest
 
 
+def _without_row(sink: Sink, schema: TableSchema, changes: list[Change]) -> set[Key]:
+    """Return the keys of those changes under which the sink has nothing but a row that is deleted by now."""
+    stored = sink.rows(schema, [change.key for change in changes]) if changes else {}
+    versions = {key: row.version for key, row in stored.items()}
+    return {c.key for c in changes if versions.get(c.key, 0) < c.position.version}
+
+
 def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report) -> None:
     severed = collapser.severed
     latest, taken = collapser.drain()
@@ -234,9 +242,9 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
     good = [change for change in latest if change.key not in bad] if bad else latest
     since = min(change.position.version for change in taken)
     for group in _in_order_of_keys(sink, schema, good, since):
-        if severed:
-            bad |= {c.key: ROW_MISSING for c in group if c.partial and c.key in severed}
-            group = [change for change in group if change.key not in bad]
+        if alone := _without_row(sink, schema, [c for c in group if c.partial and c.key in severed]):
+            bad |= dict.fromkeys(alone, ROW_MISSING)
+            group = [change for change in group if change.key not in alone]
         for change, outcome in _patiently(sink, schema, group):
             if isinstance(outcome, Rejected):
                 bad[change.key] = outcome

@@ -214,6 +214,9 @@ def test_a_partial_image_takes_nothing_from_a_row_that_was_deleted_before_it() -
         (3, "PARTIAL_WITHOUT_ROW"),
     ]
     assert report.holds.missing(str(partial.table), partial.key.id)
+    apply([change(4, 1, b="new")], target)
+    assert not apply([change(1, 1, Op.DELETE), partial], target).rejects
+    assert state(target)["1"]["b"] == "new"
 
 
 steps = st.lists(
