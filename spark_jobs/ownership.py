@@ -21,7 +21,7 @@ from headrace.model.key import Key
 from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
-from sinks.base import Progress, Sink
+from sinks.base import Progress, Sink, Stored
 
 __all__ = ["Fenced", "Holding"]
 
@@ -142,10 +142,10 @@ class Fenced:
         self._look([schema])
         return self._sink.apply(schema, changes)
 
-    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Mapping[str, Any]]:
+    def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         """Read rows, if the claim stands: another writer may have moved them on."""
         self._look([schema])
-        return dict(self._sink.rows(schema, keys))
+        return self._sink.rows(schema, keys)
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         """Truncate, if the claim stands."""

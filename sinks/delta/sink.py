@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from headrace.model.change import Change
 from headrace.model.claim import Claim

@@ -44,7 +44,8 @@ class Query:
         settled: The next batch begins here.
         promised: Up to here the sink was told that everything is settled, at one time or another.
         noted: What the sink was told last.
-        letters: Offset of what was set aside → why at first.
+        letters: Offsets of what was set aside.
+        refused: Offset of what the sink did not take → why at first.
     """
 
     connector: Connector
@@ -54,7 +55,8 @@ class Query:
     settled: int = 0
     promised: int = 0
     noted: dict[tuple[str, int], int] = field(default_factory=dict)
-    letters: dict[int, str] = field(default_factory=dict)
+    letters: set[int] = field(default_factory=set)
+    refused: dict[int, str] = field(default_factory=dict)
     _next: int = 0
 
     def __post_init__(self) -> None:
@@ -79,6 +81,8 @@ class Query:
             carry = Carry(self.checkpoint / "carried", batch.number)
             records = [self.record(offset) for offset in range(batch.start, batch.end)]
             report = apply_records(records, sink, self.tables, carry, load_holds(self.checkpoint))
+            for reject in report.rejects:
+                self.refused.setdefault(reject["offset"], reject["code"])
             if report.error is None:
                 return report
             assert report.error["code"] == "STORE_DOWN", report.error
@@ -95,8 +99,7 @@ class Query:
         report.holds.add(load_holds(self.checkpoint))
         save_holds(self.checkpoint, report.holds)
         self._pass("held", death)
-        for reject in report.rejects:
-            self.letters.setdefault(reject["offset"], reject["code"])
+        self.letters |= {reject["offset"] for reject in report.rejects}
         self._pass("quarantined", death)
         self.note_progress(batch, sink)
         self.promised = max(self.promised, batch.end)

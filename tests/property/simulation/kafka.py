@@ -16,8 +16,9 @@ PLACEHOLDER = "__gone__"
 class Connector:
     """Writes one partition.
 
-    A snapshot is a pause of the stream: what is committed meanwhile is told after the rows that were read,
-    also when it is older than they are.
+    A first snapshot is a pause of the stream: rows are read as they were at its beginning, and what is
+    committed meanwhile is told after them. An incremental one reads rows beside the stream, none newer than
+    what was told before.
 
     Attributes:
         records: Key and value of each record, as bytes.
@@ -28,6 +29,7 @@ class Connector:
         self.records: list[tuple[bytes, bytes]] = []
         self.bare_moves: set[int] = set()
         self._waiting: list[Event] | None = None
+        self._snapshot: dict[int, Row] = {}
 
     @property
     def streams(self) -> bool:
@@ -45,14 +47,13 @@ class Connector:
                 self.bare_moves.add(len(self.records))
             self._send(event.op, event.key, told, event.lsn)
 
-    def pause(self) -> None:
-        """Stop streaming: a snapshot begins."""
-        if self._waiting is None:
-            self._waiting = []
+    def pause(self, rows: Mapping[int, Row]) -> None:
+        """Stop streaming: a snapshot of ``rows`` begins."""
+        self._waiting, self._snapshot = [], dict(rows)
 
     def read(self, rows: Mapping[int, Row], lsn: int) -> None:
-        """Write rows as a snapshot saw them, under the stream's position, not that of their change."""
-        for key, row in rows.items():
+        """Write rows as a snapshot sees them, under the stream's position, not that of their change."""
+        for key, row in (rows if self.streams else self._snapshot).items():
             self._send("r", key, row, lsn)
 
     def resume(self) -> None:
