@@ -43,7 +43,7 @@ class Query:
         planned: The batch that has begun and is not settled.
         settled: The next batch begins here.
         promised: Up to here the sink was told that everything is settled, at one time or another.
-        noted: What the sink was told last.
+        noted: What was noted last beside the data, and by which driver's sink.
         letters: Offsets of what was set aside.
         refused: Offset of what the sink did not take → why at first.
     """
@@ -54,7 +54,7 @@ class Query:
     planned: Batch | None = None
     settled: int = 0
     promised: int = 0
-    noted: dict[tuple[str, int], int] = field(default_factory=dict)
+    noted: tuple[Sink, dict[tuple[str, int], int]] | None = None
     letters: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     _next: int = 0
@@ -110,8 +110,9 @@ class Query:
     def note_progress(self, batch: Batch, sink: Sink) -> None:
         """Note beside the data how far everything is settled; a driver that slept notes what is past."""
         if batch.end:
-            self.noted = {(TOPIC, 0): batch.end - 1}
-            sink.settle(self.noted)
+            progress = {(TOPIC, 0): batch.end - 1}
+            sink.settle(progress)
+            self.noted = sink, progress
 
     def replay(self, sink: Sink) -> None:
         """Apply the letters again that rows still lack."""
