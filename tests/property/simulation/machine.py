@@ -20,6 +20,8 @@ from typing import ClassVar, Protocol
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headrace.model.change import Change
+from headrace.model.key import Key
 from headrace.model.position import Position
 from headrace.model.values import canonical_row, key_of
 from sinks.base import Sink
@@ -264,4 +266,14 @@ class Chain(RuleBasedStateMachine):
         """
         offsets = {Position.from_version(version).offset for version in versions}
         moves = offsets & self.connector.bare_moves
-        return any(self.rewound or self.query.refused[o] in (DISLIKED.code, BEHIND.code) for o in moves)
+        return any(self.rewound or self._was_behind(offset) for offset in moves)
+
+    def _was_behind(self, move: int) -> bool:
+        refused, key = self.query.refused, self._key(move - 1)
+        if refused[move] in (DISLIKED.code, BEHIND.code):
+            return True
+        return any(offset < move and self._key(offset) == key for offset in refused)
+
+    def _key(self, offset: int) -> Key | None:
+        record = self.query.record(offset)
+        return record.key if isinstance(record, Change) else None
