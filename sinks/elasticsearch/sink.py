@@ -274,15 +274,19 @@ class ElasticsearchSink:
 
     def progress(self, places: Collection[Place] | None = None) -> Progress:
         alias = progress_alias(self.config.prefix)
-        if not self._indices.exists(alias):
+        try:
+            if places is not None:
+                ids = [progress_id(*place) for place in places]
+                hits = found_documents(self._client, alias, ids, orjson.loads, page=_READ_PAGE, source=True)
+            else:
+                self._indices.refresh(alias)
+                hits = self._indices.read(alias, {"query": {"match_all": {}}}, orjson.loads)
+            found = [hit["_source"] for hit in hits]
+        except SinkError as error:
+            if error.code != "ES_INDEX_MISSING":
+                raise
             return {}
-        if places is not None:
-            ids = [progress_id(*place) for place in places]
-            hits = found_documents(self._client, alias, ids, orjson.loads, page=_READ_PAGE, source=True)
-        else:
-            self._indices.refresh(alias)
-            hits = self._indices.read(alias, {"query": {"match_all": {}}}, orjson.loads)
-        return {(h["_source"]["topic"], h["_source"]["partition"]): h["_source"]["offset"] for h in hits}
+        return {(told["topic"], told["partition"]): told["offset"] for told in found}
 
     def settle(self, progress: Progress) -> None:
         if not progress:
