@@ -34,12 +34,12 @@ def ensure_engine(context: Context) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     with (spec.run / "engine.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        write_private(spec.run / _CONTEXT, context.dump())
         path = spec.run / _PIDFILE
         if pidfile.alive(path):
             if _same(spec.run / _SPEC, spec):
                 return False
             stop_engine(spec.run)
-        write_private(spec.run / _CONTEXT, context.dump())
         _start(spec)
     return True
 

@@ -142,6 +142,7 @@ class Home:
                 self.checkpoints,
                 self.progress,
                 self.requests,
+                self.owners,
             ):
                 directory.mkdir(exist_ok=True)
         except OSError as error:
