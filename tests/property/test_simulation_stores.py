@@ -2,9 +2,6 @@
 
 Each program has the store as if empty: everything of the programs before it is removed as of the beginning
 of its own epoch, which is what a topic that was made anew comes to.
-
-Elasticsearch forgets a delete's version at once here, where it does so after minutes in production, so that
-only what the sink itself remembers keeps a deleted row deleted.
 """
 
 from __future__ import annotations
@@ -64,11 +61,8 @@ def elasticsearch(stack: RunningStack) -> Iterator[Callable[[], Sink]]:
     config = ElasticsearchSink.Config(
         url=stack.endpoints.elasticsearch_url, prefix=f"s{uuid.uuid4().hex[:10]}-"
     )
+    yield lambda: ElasticsearchSink("search", config)
     with closing(Client(config)) as client:
-        with closing(ElasticsearchSink("search", config)) as first:
-            first.prepare(SCHEMA)
-        client.request("PUT", f"/{config.prefix}*/_settings", b'{"index.gc_deletes":"0s"}')
-        yield lambda: ElasticsearchSink("search", config)
         clear(client, config.prefix)
 
 
