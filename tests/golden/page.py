@@ -28,6 +28,9 @@ that is *left out* is named at registration. A domain is what it is based on.
 """
 
 _TAIL = """
+Any other type, such as those of extensions (`vector`, PostGIS' `geometry`), is left out by name: no record of the real
+connector has been held against it.
+
 The document form is what Redis holds as JSON (in `hash` format each field holds that form) and what Elasticsearch keeps
 in `_source`; the field type only decides how it is searched. A value beyond what a field can index, such as NaN or a year
 past 9999, stays in `_source` and is listed in `_ignored`.
