@@ -116,6 +116,8 @@ def test_the_simulated_chain_over_a_real_store(kind: str, store: OneStore) -> No
             stateful_step_count=50 if deep else 30,
             deadline=None,
             database=None,
+            # The same programs every time; `make test-deep` is where new ones are looked for.
+            derandomize=not deep,
             # A failing program is made smaller only when there is time.
             phases=[Phase.generate, *([Phase.shrink] if deep else [])],
             suppress_health_check=list(HealthCheck),

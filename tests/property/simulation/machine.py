@@ -261,18 +261,24 @@ class Chain(RuleBasedStateMachine):
     def lost_in_a_move(self, versions: list[int]) -> bool:
         """Return whether a row lacks what only the row under its old key had, which is gone by now.
 
-        That happens where the move itself was refused, or the row was behind before it moved, or when a batch
-        of the past and one of today are delivered as one: the row may lie under a key between the two.
+        That happens where the move itself was refused, be it by a try that nobody has heard of because its
+        driver died, or the row was behind before it moved, or when a batch of the past and one of today are
+        delivered as one: the row may lie under a key between the two.
         """
         offsets = {Position.from_version(version).offset for version in versions}
         moves = offsets & self.connector.bare_moves
-        return any(self.rewound or self._was_behind(offset) for offset in moves)
+        disliked = any(map(self._is_disliked, offsets))
+        return any(self.rewound or disliked or self._was_behind(offset) for offset in moves)
 
     def _was_behind(self, move: int) -> bool:
         refused, key = self.query.refused, self._key(move - 1)
         if refused[move] in (DISLIKED.code, BEHIND.code):
             return True
         return any(offset < move and self._key(offset) == key for offset in refused)
+
+    def _is_disliked(self, offset: int) -> bool:
+        record = self.query.record(offset)
+        return isinstance(record, Change) and record.row.get("a") == BAD
 
     def _key(self, offset: int) -> Key | None:
         record = self.query.record(offset)
