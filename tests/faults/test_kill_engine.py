@@ -51,10 +51,15 @@ def test_the_driver_is_killed_while_people_write_and_comes_back_by_itself(shop: 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_dies_at_every_seam_of_a_batch(
-    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    shop: Shop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    kind: str,
 ) -> None:
     people = shop.people(seed=12, rate=200)
     people.start()
+    request.addfinalizer(people.stop)  # or they would write for ever, and no later test come to rest
     points = (*POINTS, *POINTS_OF.get(kind, ()))
     actions = [*((point, "kill@2") for point in points), (LATER, "later:0.01@3")]
     fired = []
@@ -65,10 +70,11 @@ def test_it_dies_at_every_seam_of_a_batch(
             armed.setenv("HEADRACE_FAILPOINTS", f"{point}/{kind}={action}")
             armed.setenv("HEADRACE_FAILPOINTS_LOG", str(log))
             ensure_engine(shop.context)
+        log.touch()
         deadline = time.monotonic() + 90
-        while not log.exists() and time.monotonic() < deadline:
+        while not (told := log.read_text()).endswith("\n") and time.monotonic() < deadline:
             time.sleep(0.1)
-        fired.append(log.read_text().splitlines()[0])
+        fired.append(told.partition("\n")[0])
     assert fired == [f"{point}/{kind}={action.partition('@')[0]}" for point, action in actions]
     stop_engine(shop.context.run)
     ensure_engine(shop.context)
