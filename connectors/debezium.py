@@ -20,7 +20,7 @@ from headrace.model.change import Change, Ignored, Op, Origin, Poison, Record, T
 from headrace.model.key import Key
 from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableSchema
-from headrace.model.values import key_of
+from headrace.model.values import key_reader
 
 __all__ = ["ENVELOPE", "Decoder", "Drift", "streamed"]
 
@@ -66,8 +66,7 @@ _STAMPS = {2**63 - 1: _FOREVER, -(2**63): _NEVER}
 
 
 def _numeric(value: Any) -> str:
-    text = str(value)
-    return _NUMERIC.get(text, text)
+    return _NUMERIC.get(value) or str(value)
 
 
 def _rounded(value: Any) -> str:
@@ -169,7 +168,8 @@ class Decoder:
             ",".join(map(str, placeholder.encode()[:8])),
         )
         self.drift: Drift | None = None
-        self._names = [column.name for column in schema.columns]
+        self._key_of = key_reader(schema)
+        self._names = tuple(column.name for column in schema.columns)
         self._converters = [
             (column.name, _each(convert) if column.dimensions else convert)
             for column in schema.columns
@@ -235,7 +235,7 @@ class Decoder:
             return None
 
     def _key(self, image: Mapping[str, Any]) -> Key:
-        return key_of(self._schema, {name: self._scalar(name, image[name]) for name in self._schema.key})
+        return self._key_of({name: self._scalar(name, image[name]) for name in self._schema.key})
 
     def _decode(self, origin: Origin, op: str | None, before: str | None, after: str | None) -> Record:
         position = Position(self._epoch, origin.offset)
@@ -244,12 +244,13 @@ class Decoder:
                 return Poison(origin, "RECORD_WITHOUT_ROW", f"op {op!r} carries no row image")
             row = orjson.loads(after)
             absent = _NO_FIELDS
-            if any(trace in after for trace in self._traces):
+            one, two, three, four = self._traces
+            if one in after or two in after or three in after or four in after:
                 absent = frozenset(name for name, value in row.items() if value in self._marks)
             row = self._row(row, absent)
             if self._strict and self.drift is not None:
                 return Poison(origin, "SCHEMA_CHANGED", self.drift.sentence)
-            key = key_of(self._schema, row)
+            key = self._key_of(row)
             return Change(self._schema.table, key, Op.UPSERT, row, absent, position, origin)
         if op == "d":
             if before is None:
@@ -263,16 +264,23 @@ class Decoder:
         return Poison(origin, "RECORD_UNKNOWN", f"op is {op!r}")
 
     def _row(self, image: Mapping[str, Any], absent: frozenset[str]) -> dict[str, Any]:
+        if not absent and type(image) is dict and tuple(image) == self._names:
+            row, self.drift = image, None
+        else:
+            row = self._known(image, absent)
+        for name, convert in self._converters:
+            value = row.get(name)
+            if value is not None:
+                row[name] = convert(value)
+        return row
+
+    def _known(self, image: Mapping[str, Any], absent: frozenset[str]) -> dict[str, Any]:
         row = {name: image[name] for name in self._names if name in image and name not in absent}
         if len(row) + len(absent) != len(self._names) or len(image) != len(self._names):
             names = frozenset(self._names)
             self.drift = Drift(tuple(image.keys() - names), tuple(names - image.keys()))
         else:
             self.drift = None
-        for name, convert in self._converters:
-            value = row.get(name)
-            if value is not None:
-                row[name] = convert(value)
         return row
 
     def _scalar(self, name: str, value: Any) -> Any:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import orjson
 import pyarrow as pa
 
-from connectors.debezium import Decoder
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.change import Change, Ignored, Origin, Poison, Record, Truncate
-from headrace.model.errors import HeadraceError, Retry, SinkUnavailable
+from headrace.model.change import Change, Ignored, Poison, Record, Truncate
+from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.model.key import Key
 from headrace.model.outcome import ROW_MISSING, Deferred, Outcome, Rejected, Stale
-from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
 from sinks.base import Sink
@@ -27,138 +24,21 @@ from sinks.registry import build
 from spark_jobs.carry import Carried, Carry
 from spark_jobs.collapse import Collapser
 from spark_jobs.decode import decoders, records
-from spark_jobs.held import BEHIND, Holds, load_holds, nameless_row
-from spark_jobs.latency import Histogram
+from spark_jobs.held import BEHIND, Holds, load_holds
 from spark_jobs.ownership import Fenced
+from spark_jobs.report import Report
+from spark_jobs.tables import Tables
 
 __all__ = [
-    "REPORT",
-    "Report",
-    "Tables",
     "apply_records",
     "carry_of",
     "holds_of",
     "partition_applier",
     "sink_of",
-    "store_may_recover",
 ]
-
-REPORT = "report binary"
-"""Schema of what one task returns: one row, a :class:`Report` as JSON."""
 
 _FLUSH_AT = 5_000
 _MAX_TRIES = 6
-
-
-@dataclass
-class Report:
-    """What became of one task's records; JSON-ready through :meth:`dump`."""
-
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
-    latency: Histogram = field(default_factory=Histogram)
-    rejects: list[dict[str, Any]] = field(default_factory=list)
-    spent: list[str] = field(default_factory=list)
-    holds: Holds = field(default_factory=Holds)
-    drifts: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    error: dict[str, Any] | None = None
-
-    def drift(self, tables: Tables, by_topic: Mapping[str, Decoder]) -> Report:
-        """Note, for the tables that had records, how their columns differ from what is mirrored."""
-        for topic, (table, _) in tables.topics.items():
-            if str(table) in self.tables:
-                found = by_topic[topic].drift
-                self.drifts[str(table)] = asdict(found) if found is not None else None
-        return self
-
-    def table(self, table: TableId) -> dict[str, Any]:
-        """Return the counters of one table."""
-        fresh = {"applied": 0, "stale": 0, "rejected": 0, "last_commit_ms": None}
-        return self.tables.setdefault(str(table), fresh)
-
-    def reject(self, table: str, record: Change | Poison, version: int, why: Rejected) -> None:
-        """Note a record for the dead letter queue, and that its row is behind."""
-        o = record.origin
-        self.rejects.append(
-            {
-                "topic": o.topic,
-                "partition": o.partition,
-                "offset": o.offset,
-                "table": table,
-                "row": record.key.id if record.key else None,
-                "code": why.code,
-                "reason": why.reason,
-            }
-        )
-        self.holds.hold(table, record.key.id if record.key else nameless_row(o.partition, o.offset), version)
-
-    def dump(self) -> bytes:
-        """Return the report as JSON."""
-        return orjson.dumps(
-            {
-                "tables": self.tables,
-                "latency": {str(k): v for k, v in self.latency.counts.items()},
-                "rejects": self.rejects,
-                "spent": self.spent,
-                "holds": self.holds.as_dict(),
-                "drifts": self.drifts,
-                "error": self.error,
-            }
-        )
-
-    @classmethod
-    def merged(cls, reports: Iterable[Report]) -> Report:
-        """Return the sum of several tasks' reports; the first error wins."""
-        total = cls()
-        for report in reports:
-            for name, counters in report.tables.items():
-                known = total.tables.setdefault(name, {**counters, "applied": 0, "stale": 0, "rejected": 0})
-                for counter in ("applied", "stale", "rejected"):
-                    known[counter] += counters[counter]
-                known["last_commit_ms"] = (
-                    max(known["last_commit_ms"] or 0, counters["last_commit_ms"] or 0) or None
-                )
-            total.latency.merge(report.latency.counts)
-            total.rejects.extend(report.rejects)
-            total.spent.extend(report.spent)
-            total.holds.add(report.holds)
-            total.drifts.update(report.drifts)
-            total.error = total.error or report.error
-        return total
-
-    @classmethod
-    def load(cls, data: bytes) -> Report:
-        """Invert :meth:`dump`."""
-        raw = orjson.loads(data)
-        latency = Histogram({int(k): v for k, v in raw["latency"].items()})
-        holds = Holds.from_dict(raw["holds"])
-        return cls(raw["tables"], latency, raw["rejects"], raw["spent"], holds, raw["drifts"], raw["error"])
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables of a pipeline.
-
-    Args:
-        schemas: By name.
-        topics: Topic → table and epoch.
-    """
-
-    schemas: Mapping[TableId, TableSchema]
-    topics: Mapping[str, tuple[TableId, int]]
-
-    @classmethod
-    def of(cls, spec: PipelineSpec) -> Tables:
-        """Return those of ``spec``."""
-        named = [(table, table.schema_) for table in spec.tables]
-        return cls(
-            {schema.table: schema for _, schema in named},
-            {table.topic: (schema.table, table.epoch) for table, schema in named},
-        )
-
-    def place(self, origin: Origin) -> tuple[TableId, int]:
-        """Return the table a record belongs to and its version there."""
-        table, epoch = self.topics[origin.topic]
-        return table, Position(epoch, origin.offset).version
 
 
 @cache
@@ -236,8 +116,10 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
     latest, taken = collapser.drain()
     if not latest:
         return
-    table, counters, holds = str(schema.table), report.table(schema.table), report.holds
-    bad = {change.key: BEHIND for change in latest if holds.held and holds.blocks(table, change, taken)}
+    table, holds = str(schema.table), report.holds
+    bad: dict[Key, Rejected] = {
+        change.key: BEHIND for change in latest if holds.held and holds.blocks(table, change, taken)
+    }
     stale = 0
     good = [change for change in latest if change.key not in bad] if bad else latest
     since = min(change.position.version for change in taken)
@@ -253,22 +135,7 @@ def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report
                 holds.heal(table, change.key.id, change.position.version)
             if isinstance(outcome, Stale):
                 stale += 1
-    now = time.time() * 1000
-    newest = counters["last_commit_ms"] or 0
-    rejected = 0
-    for change in taken:
-        origin = change.origin
-        if bad and (why := bad.get(change.key)) is not None:
-            report.reject(table, change, change.position.version, why)
-            rejected += 1
-        elif origin.committed_ms is not None:
-            newest = max(newest, origin.committed_ms)
-            if not origin.snapshot:
-                report.latency.add(now - origin.committed_ms)
-    counters["applied"] += len(taken) - rejected - stale
-    counters["stale"] += stale
-    counters["rejected"] += rejected
-    counters["last_commit_ms"] = newest or None
+    report.took(taken, bad, stale)
 
 
 def _keep_halves(sink: Sink, schema: TableSchema, collapser: Collapser, carry: Carry, holds: Holds) -> None:
@@ -306,12 +173,13 @@ def apply_records(
     try:
         kept = carry.kept()
         pending = _remembering(kept.values())
+        table, collapser = None, Collapser()
         for record in _spending(kept, stream, report) if kept else stream:
             match record:
                 case Change():
-                    collapser = pending.get(record.table)
-                    if collapser is None:
-                        collapser = pending[record.table] = Collapser()
+                    if record.table is not table:
+                        table = record.table
+                        collapser = pending.setdefault(table, Collapser())
                     collapser.add(record)
                     if len(collapser) >= _FLUSH_AT and collapser.splittable:
                         _flush(sink, schemas[record.table], collapser, report)
@@ -351,11 +219,6 @@ def _spending(
         if carried is not None:
             report.spent.append(carried.name)
         yield record
-
-
-def store_may_recover(error: dict[str, Any]) -> bool:
-    """Return whether a report's error is worth waiting for."""
-    return bool(error["retry"] == Retry.LATER.value)
 
 
 def carry_of(pipeline: str, batch_id: int) -> Carry:

@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.observe.failpoints import hit
-from spark_jobs.apply import REPORT, Report, carry_of, holds_of, partition_applier, sink_of, store_may_recover
+from spark_jobs.apply import carry_of, holds_of, partition_applier, sink_of
 from spark_jobs.driver_apply import SMALL, apply_in_driver
 from spark_jobs.offsets import planned, settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
+from spark_jobs.report import REPORT, Report, store_may_recover
 from spark_jobs.rewind import Ranges, kafka_has_it, lost, parts, read_again
 from spark_jobs.settle import set_aside_again, settle
 

@@ -6,6 +6,8 @@ import pyarrow as pa  # noqa: F401
 from pyspark.daemon import manager
 
 import spark_jobs.apply  # noqa: F401
+from spark_jobs.garbage import look_rarely
 
 if __name__ == "__main__":
+    look_rarely()
     manager()

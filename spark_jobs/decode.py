@@ -65,11 +65,9 @@ def records(batches: Iterable[pa.RecordBatch], by_topic: dict[str, Decoder]) -> 
     """Yield what each envelope says, in the order of the batches; bad ones as :class:`Poison`."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
+        decode = {topic: by_topic[topic].decode for topic in set(columns[0])}
         for topic, partition, offset, op, before, after, lsn, tx, committed, snapshot, empty, key in zip(
             *columns, strict=True
         ):
             origin = Origin(topic, partition, offset, lsn, tx, committed, not streamed(snapshot))
-            if empty:
-                yield Ignored(origin, "tombstone")
-                continue
-            yield by_topic[topic].decode(origin, op, before, after, key)
+            yield Ignored(origin, "tombstone") if empty else decode[topic](origin, op, before, after, key)

@@ -18,13 +18,14 @@ from headrace.model.change import Ignored, Origin, Record
 from headrace.model.errors import HeadraceError
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
-from spark_jobs.apply import Report, apply_records, holds_of, sink_of
+from spark_jobs.apply import apply_records, holds_of, sink_of
 from spark_jobs.carry import NoCarry
 from spark_jobs.decode import decoders
 from spark_jobs.explain import explain
 from spark_jobs.held import Holds, load_holds, save_holds
 from spark_jobs.letters import read_letters
 from spark_jobs.ownership import Holding
+from spark_jobs.report import Report
 
 __all__ = ["Desk", "Request"]
 

@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from headrace.observe.failpoints import hit
-from spark_jobs.apply import Report, apply_records, carry_of, holds_of, sink_of
+from spark_jobs.apply import apply_records, carry_of, holds_of, sink_of
 from spark_jobs.decode import decoders, records
+from spark_jobs.report import Report
 
 __all__ = ["SMALL", "apply_in_driver"]
 

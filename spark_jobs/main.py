@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from headrace.config.pipeline import EngineSpec
+from spark_jobs.garbage import look_rarely
 from spark_jobs.progress import replace_json
 from spark_jobs.session import start, warm_up
 from spark_jobs.watch import Watch
@@ -47,6 +48,7 @@ def main(spec_path: str) -> int:
         session = start(spec)
         watch = Watch(session, spec)
         watch.tick()
+        look_rarely()
         # Beside the work: where much waits to be applied, this takes its turn, and the beats must go on.
         threading.Thread(target=warm_up, args=(session,), name="warm-up", daemon=True).start()
         beat = 0.0

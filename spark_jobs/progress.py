@@ -10,8 +10,8 @@ from typing import Any
 
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError
-from spark_jobs.apply import Report
 from spark_jobs.latency import Histogram
+from spark_jobs.report import Report
 
 __all__ = ["Progress", "replace_json"]
 

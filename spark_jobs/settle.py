@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from headrace.config.pipeline import PipelineSpec
 from headrace.observe.failpoints import hit
 from sinks.base import Sink
-from spark_jobs.apply import Report
 from spark_jobs.deadletter import quarantine
 from spark_jobs.held import save_holds
+from spark_jobs.report import Report
 
 __all__ = ["Settled", "set_aside_again", "settle"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +21,7 @@ __all__ = [
     "date_days",
     "date_text",
     "key_of",
+    "key_reader",
     "key_text",
     "micros_of",
     "time_text",
@@ -170,33 +171,63 @@ def canonical_row(schema: TableSchema, row: Mapping[str, Any]) -> dict[str, Any]
     return {column.name: canonical(column, row.get(column.name)) for column in schema.columns}
 
 
+def _boolean(value: Any) -> str:
+    return "true" if value else "false"
+
+
+def _plain(value: Any) -> str:
+    number = Decimal(str(value))
+    if not number.is_finite():
+        return _numeric(value)
+    return format(number.normalize() if number else Decimal(0), "f")
+
+
+def _or_infinite(spell: Callable[[int], str]) -> Callable[[Any], str]:
+    return lambda value: str(value) if value in _INFINITE else spell(value)
+
+
+def _as(kind: LogicalType) -> Callable[[Any], str]:
+    return lambda value: str(_scalar(kind, value))
+
+
+_KEY_TEXT: dict[LogicalType, Callable[[Any], str]] = {
+    LogicalType.BOOLEAN: _boolean,
+    LogicalType.NUMERIC: _plain,
+    LogicalType.DATE: _or_infinite(date_text),
+    LogicalType.TIMESTAMP: _or_infinite(timestamp_text),
+    LogicalType.TIME: time_text,
+    **{
+        kind: _as(kind)
+        for kind in (LogicalType.TIMESTAMPTZ, LogicalType.BYTES, LogicalType.FLOAT32, LogicalType.FLOAT64)
+    },
+}
+
+
 def key_text(column: Column, value: Any) -> str | None:
     """Return the text that stands for ``value`` in a key: equal values, equal text.
 
     Dates and times are spelled out, numerics lose trailing zeros, bytes are hexadecimal.
     """
-    if value is None:
-        return None
-    match column.type:
-        case LogicalType.BOOLEAN:
-            return "true" if value else "false"
-        case LogicalType.NUMERIC:
-            number = Decimal(str(value))
-            if not number.is_finite():
-                return _numeric(value)
-            return format(number.normalize() if number else Decimal(0), "f")
-        case LogicalType.DATE | LogicalType.TIMESTAMP if value in _INFINITE:
-            return str(value)
-        case LogicalType.DATE:
-            return date_text(value)
-        case LogicalType.TIME:
-            return time_text(value)
-        case LogicalType.TIMESTAMP:
-            return timestamp_text(value)
-        case LogicalType.TIMESTAMPTZ | LogicalType.BYTES | LogicalType.FLOAT32 | LogicalType.FLOAT64:
-            return str(_scalar(column.type, value))
-        case _:
-            return str(value)
+    return None if value is None else _KEY_TEXT.get(column.type, str)(value)
+
+
+def key_reader(schema: TableSchema) -> Callable[[Mapping[str, Any]], Key]:
+    """Return what gives the key of a row of the table as :func:`key_of` does, for many rows."""
+    spelled = [(column.name, _KEY_TEXT.get(column.type, str)) for column in schema.key_columns]
+    if len(spelled) == 1:
+        ((name, spell),) = spelled
+
+        def read_one(row: Mapping[str, Any]) -> Key:
+            value = row[name]
+            return Key((None if value is None else spell(value),))
+
+        return read_one
+
+    def read(row: Mapping[str, Any]) -> Key:
+        values = [(spell, row[name]) for name, spell in spelled]
+        return Key(tuple([None if value is None else spell(value) for spell, value in values]))
+
+    return read
 
 
 def key_of(schema: TableSchema, row: Mapping[str, Any]) -> Key:

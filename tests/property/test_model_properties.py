@@ -15,12 +15,13 @@ from headrace.model.change import Change, Op, Origin, collapse
 from headrace.model.key import Key, escape, unescape
 from headrace.model.outcome import APPLIED, Outcome
 from headrace.model.position import MAX_EPOCH, MAX_OFFSET, Position
-from headrace.model.schema import Column, LogicalType, TableSchema
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from headrace.model.values import (
     canonical,
     date_days,
     date_text,
     key_of,
+    key_reader,
     key_text,
     micros_of,
     time_text,
@@ -86,6 +87,13 @@ class TestKey:
         column = Column("k", LogicalType.NUMERIC)
         text = format(number, "f")
         assert key_text(column, text) == key_text(column, text + "0" * zeros)
+
+    @given(st.data(), st.lists(st.sampled_from(LogicalType), min_size=1, max_size=3))
+    def test_many_rows_are_read_as_one_is(self, data: st.DataObject, kinds: list[LogicalType]) -> None:
+        columns = tuple(Column(f"c{number}", kind) for number, kind in enumerate(kinds))
+        schema = TableSchema(TableId("public", "t"), columns, tuple(column.name for column in columns))
+        row = {column.name: data.draw(st.none() | column_value(column)) for column in columns}
+        assert key_reader(schema)(row) == key_of(schema, row)
 
 
 class TestTime:

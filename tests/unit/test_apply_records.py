@@ -20,11 +20,13 @@ from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.base import Sink
 from sinks.memory import MemorySink
-from spark_jobs.apply import Report, Tables, apply_records
+from spark_jobs.apply import apply_records
 from spark_jobs.carry import Burial, Carry, NoCarry
 from spark_jobs.collapse import Collapser
 from spark_jobs.held import Holds
 from spark_jobs.latency import Histogram
+from spark_jobs.report import Report
+from spark_jobs.tables import Tables
 
 TABLE = TableId("public", "t")
 SCHEMA = TableSchema(

@@ -58,6 +58,15 @@ def test_an_upsert_carries_the_whole_row_with_logical_values(decoder: Decoder) -
 
 
 @pytest.mark.parametrize(
+    "image", [json.dumps([c.name for c in SCHEMA.columns]), '"id"', "7", row(total=["1"])]
+)
+def test_an_image_that_is_no_row_is_poison(decoder: Decoder, image: str) -> None:
+    record = decoder.decode(ORIGIN, "c", None, image)
+    assert isinstance(record, Poison)
+    assert record.code == "RECORD_MALFORMED"
+
+
+@pytest.mark.parametrize(
     ("column", "mark"),
     [
         ("body", PLACEHOLDER),

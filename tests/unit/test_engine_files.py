@@ -10,10 +10,10 @@ import pytest
 from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
 from headrace.model.errors import SinkError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
-from spark_jobs.apply import Report
 from spark_jobs.explain import explain
 from spark_jobs.offsets import planned
 from spark_jobs.progress import Progress
+from spark_jobs.report import Report
 
 SCHEMA = TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT64),), ("id",))
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from connectors.debezium import Decoder
 from headrace.model.change import Change, Origin, Record
 from sinks.base import Sink
-from spark_jobs.apply import Report, Tables, apply_records
+from spark_jobs.apply import apply_records
 from spark_jobs.carry import Carry, NoCarry
 from spark_jobs.held import load_holds, save_holds
+from spark_jobs.report import Report
+from spark_jobs.tables import Tables
 from tests.property.simulation.kafka import PLACEHOLDER, TOPIC, Connector
 from tests.property.simulation.source import SCHEMA, TABLE
 from tests.property.simulation.store import Died
