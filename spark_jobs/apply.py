@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import cast
 
@@ -21,8 +21,9 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
 from sinks.base import Sink
 from sinks.registry import build
+from spark_jobs.aside import Aside
 from spark_jobs.carry import Carried, Carry
-from spark_jobs.collapse import Collapser
+from spark_jobs.collapse import Collapser, Drained
 from spark_jobs.decode import decoders, records
 from spark_jobs.held import BEHIND, Holds, load_holds
 from spark_jobs.ownership import Fenced
@@ -37,7 +38,7 @@ __all__ = [
     "sink_of",
 ]
 
-_FLUSH_AT = 5_000
+_ROWS_AT_ONCE = 5_000
 _MAX_TRIES = 6
 
 
@@ -111,9 +112,8 @@ def _without_row(sink: Sink, schema: TableSchema, changes: list[Change]) -> set[
     return {c.key for c in changes if versions.get(c.key, 0) < c.position.version}
 
 
-def _flush(sink: Sink, schema: TableSchema, collapser: Collapser, report: Report) -> None:
-    severed = collapser.severed
-    latest, taken = collapser.drain()
+def _write(sink: Sink, schema: TableSchema, drained: Drained, report: Report) -> None:
+    latest, taken, severed = drained.latest, drained.taken, drained.severed
     if not latest:
         return
     table, holds = str(schema.table), report.holds
@@ -155,6 +155,8 @@ def apply_records(
     tables: Tables,
     carry: Carry,
     holds: Holds,
+    *,
+    rows_at_once: int = _ROWS_AT_ONCE,
 ) -> Report:
     """Apply records in order; every one ends applied, stale, in ``rejects``, or ``error`` is set.
 
@@ -167,40 +169,58 @@ def apply_records(
         tables: The tables they may belong to.
         carry: What an earlier batch kept of rows whose key changes.
         holds: Rows that were behind before these records; the report tells what has become of them.
+        rows_at_once: When so many rows of a table wait to be written, that begins, beside the reading of
+            what comes next.
     """
     report = Report(holds=holds)
-    schemas = tables.schemas
     try:
-        kept = carry.kept()
-        pending = _remembering(kept.values())
-        table, collapser = None, Collapser()
-        for record in _spending(kept, stream, report) if kept else stream:
-            match record:
-                case Change():
-                    if record.table is not table:
-                        table = record.table
-                        collapser = pending.setdefault(table, Collapser())
-                    collapser.add(record)
-                    if len(collapser) >= _FLUSH_AT and collapser.splittable:
-                        _flush(sink, schemas[record.table], collapser, report)
-                case Truncate():
-                    if record.table in pending:
-                        _flush(sink, schemas[record.table], pending[record.table], report)
-                    sink.truncate(schemas[record.table], record.position)
-                    report.holds.empty(str(record.table), record.position.version)
-                    report.table(record.table)["applied"] += 1
-                case Poison():
-                    place, version = tables.place(record.origin)
-                    report.reject(str(place), record, version, Rejected(record.code, record.reason))
-                    report.table(place)["rejected"] += 1
-                case Ignored():
-                    pass
-        for table, collapser in pending.items():
-            _keep_halves(sink, schemas[table], collapser, carry, report.holds)
-            _flush(sink, schemas[table], collapser, report)
+        with Aside() as aside:
+            _apply(stream, sink, tables, carry, report, aside, rows_at_once)
     except HeadraceError as error:
         report.error = {**error.as_dict(), "retry": error.retry.value}
     return report
+
+
+def _apply(
+    stream: Iterable[Record],
+    sink: Sink,
+    tables: Tables,
+    carry: Carry,
+    report: Report,
+    aside: Aside,
+    rows_at_once: int,
+) -> None:
+    schemas = tables.schemas
+    kept = carry.kept()
+    pending = _remembering(kept.values())
+    table, collapser = None, Collapser()
+    for record in _spending(kept, stream, report) if kept else stream:
+        match record:
+            case Change():
+                if record.table is not table:
+                    table = record.table
+                    collapser = pending.setdefault(table, Collapser())
+                collapser.add(record)
+                if len(collapser) >= rows_at_once and collapser.splittable:
+                    aside.do(partial(_write, sink, schemas[table], collapser.drain(), report))
+            case Truncate():
+                aside.wait()
+                if record.table in pending:
+                    _write(sink, schemas[record.table], pending[record.table].drain(), report)
+                sink.truncate(schemas[record.table], record.position)
+                report.holds.empty(str(record.table), record.position.version)
+                report.table(record.table)["applied"] += 1
+            case Poison():
+                aside.wait()  # what is being written shares the report
+                place, version = tables.place(record.origin)
+                report.reject(str(place), record, version, Rejected(record.code, record.reason))
+                report.table(place)["rejected"] += 1
+            case Ignored():
+                pass
+    aside.wait()
+    for table, collapser in pending.items():
+        _keep_halves(sink, schemas[table], collapser, carry, report.holds)
+        _write(sink, schemas[table], collapser.drain(), report)
 
 
 def _remembering(kept: Iterable[Carried]) -> dict[TableId, Collapser]:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from headrace.model.change import Change, Op, collapse
 from headrace.model.key import Key
 from spark_jobs.carry import Burial, Carried
 
-__all__ = ["Collapser"]
+__all__ = ["Collapser", "Drained"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A part of a batch, collapsed.
+
+    Args:
+        latest: One change per key.
+        taken: Every change that went in, in order.
+        severed: Keys that were deleted before their newest, partial image: the row that the sink still has
+            under them is not the one that the image leaves out columns of.
+    """
+
+    latest: list[Change]
+    taken: list[Change]
+    severed: set[Key]
 
 
 class Collapser:
@@ -16,8 +32,7 @@ class Collapser:
 
     Attributes:
         records: Every change taken since the last drain.
-        severed: Keys that were deleted before their newest, partial image: the row that the sink still has
-            under them is not the one that the image leaves out columns of.
+        severed: See :class:`Drained`.
     """
 
     def __init__(self) -> None:
@@ -87,12 +102,12 @@ class Collapser:
         filled = change.filled(burial.row or {})
         return replace(filled, moved_from=burial.moved_from or burial.key)
 
-    def drain(self) -> tuple[list[Change], list[Change]]:
-        """Return (one change per key, every change taken since the last drain) and start over."""
-        latest, taken = list(self._latest.values()), self.records
+    def drain(self) -> Drained:
+        """Return what was taken since the last drain, and start over."""
+        drained = Drained(list(self._latest.values()), self.records, self.severed)
         self.severed = set()
         self._latest, self._last, self.records = {}, {}, []
-        return latest, taken
+        return drained
 
 
 def _burial(key: Key, known: Change | None) -> Burial:

@@ -118,7 +118,7 @@ def test_collapse_does_not_depend_on_arrival(history: list[tuple[int, Op, bool]]
         in_order.add(item)
     for item in rng.sample(changes, len(changes)):
         shuffled.add(item)
-    assert {c.key: c for c in in_order.drain()[0]} == {c.key: c for c in shuffled.drain()[0]}
+    assert {c.key: c for c in in_order.drain().latest} == {c.key: c for c in shuffled.drain().latest}
 
 
 def test_collapse_carries_the_value_a_newer_partial_image_lacks() -> None:

@@ -22,6 +22,9 @@ __all__ = ["SEAMS", "Batch", "Query"]
 SEAMS = ("planned", "applied", "held", "quarantined", "settled")
 """Between which steps of a batch a driver may die, beside the store's calls."""
 
+_ROWS_AT_ONCE = (1, 5_000, 2, 5_000, 3)
+"""After how many rows a batch is cut, by its number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -82,7 +85,14 @@ class Query:
         while True:
             carry = Carry(self.checkpoint / "carried", batch.number)
             records = [self.record(offset) for offset in range(batch.start, batch.end)]
-            report = apply_records(records, sink, self.tables, carry, load_holds(self.checkpoint))
+            report = apply_records(
+                records,
+                sink,
+                self.tables,
+                carry,
+                load_holds(self.checkpoint),
+                rows_at_once=_ROWS_AT_ONCE[batch.number % len(_ROWS_AT_ONCE)],
+            )
             for reject in report.rejects:
                 self.refused.setdefault(reject["offset"], reject["code"])
             if report.error is None:
