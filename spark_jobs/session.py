@@ -20,6 +20,7 @@ _STREAMING = "spark.sql.streaming"
 def _settings(spec: EngineSpec) -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
         # Two partitions and no adaptive re-planning: batches are small, planning is what they cost.

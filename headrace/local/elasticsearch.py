@@ -31,6 +31,9 @@ path.data: {data}
 path.logs: {logs}
 # The disk is the user's; a full one is told by `headrace up`, not by indices that turn read-only.
 cluster.routing.allocation.disk.threshold_enabled: false
+# The serial collector leaves garbage lying until the heap is full. A breaker that takes it for memory in use
+# refuses bulk requests that would have fitted.
+indices.breaker.total.use_real_memory: false
 action.destructive_requires_name: true
 """
 
