@@ -19,16 +19,34 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+import msgspec
 import orjson
 
 from headrace.model.schema import Column, LogicalType, TableSchema
 from headrace.model.values import date_days, date_text, micros_of, time_text
 
-__all__ = ["BadValue", "Document", "Literal", "exact", "json_text", "percent"]
+__all__ = [
+    "CONVERSION_ERRORS",
+    "BadValue",
+    "Document",
+    "Literal",
+    "checked_json",
+    "converter",
+    "dumps",
+    "exact",
+    "json_text",
+    "percent",
+]
+
+dumps = msgspec.json.Encoder().encode
+"""Return the JSON of what :meth:`Document.encode` gives."""
+
+CONVERSION_ERRORS = (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError)
+"""What converting a value of another type, or spelling it, may raise."""
+
 
 _DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a zone is meant
@@ -36,6 +54,7 @@ _FIRST_US, _LAST_US = -719_162 * _DAY_US, 2_932_896 * _DAY_US
 _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
 _WRAP = "%json"
 _INFINITE = ("infinity", "-infinity")
+_DATES_KEPT = 65_536
 
 
 class BadValue(ValueError):
@@ -69,11 +88,18 @@ def percent(text: str, unsafe: re.Pattern[str]) -> str:
     return unsafe.sub(lambda match: "".join(f"%{byte:02X}" for byte in match.group().encode()), text)
 
 
-_spelled = lru_cache(maxsize=65_536)(date_text)
+class _Dates(dict[Any, str]):
+    """Days → their date, spelled once; a look-up of a known one calls no Python."""
+
+    def __missing__(self, days: Any) -> str:
+        if len(self) >= _DATES_KEPT:
+            self.clear()
+        text: str = days if days in _INFINITE else date_text(days)
+        self[days] = text
+        return text
 
 
-def _date(days: Any) -> str:
-    return days if days in _INFINITE else _spelled(days)
+_date = _Dates().__getitem__
 
 
 def _days(text: str) -> int | str:
@@ -88,9 +114,9 @@ def _stamp(micros: int | str) -> datetime | str:
     if isinstance(micros, str):
         return _date(micros)
     if _FIRST_US <= micros < _LAST_US:
-        return _EPOCH + timedelta(0, 0, micros)  # orjson spells it, and fast
+        return _EPOCH + timedelta(0, 0, micros)  # the encoder spells it, and fast
     days, rest = divmod(micros, _DAY_US)
-    return f"{_spelled(days)}T{time_text(rest)}"
+    return f"{_date(days)}T{time_text(rest)}"
 
 
 def _float(value: float) -> float | str:
@@ -103,30 +129,49 @@ def _base64(value: bytes) -> str:
     return binascii.b2a_base64(value, newline=False).decode()
 
 
-def _checked(text: str) -> str:
+_skipped = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def checked_json(text: str) -> msgspec.Raw:
+    """Return JSON as it is written.
+
+    Raises:
+        ValueError: When it is none.
+    """
     try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        # orjson refuses what Postgres' json takes: escaped lone surrogates, numbers beyond a double.
-        json.loads(text)
-    # A line feed can only be white space here, and would end the line of a bulk request.
-    return text.replace("\n", " ").replace("\r", " ") if "\n" in text or "\r" in text else text
+        return _skipped(text)  # builds nothing of what it reads
+    except msgspec.DecodeError:
+        # It refuses what Postgres' json takes: escaped lone surrogates.
+        json.loads(text, parse_constant=_refuse)
+        return msgspec.Raw(text)
+
+
+def _written(text: str, raw: msgspec.Raw, *, wrap: bool) -> msgspec.Raw:
+    if "\n" in text or "\r" in text:
+        # A line feed can only be white space here, and would end the line of a bulk request.
+        text = text.replace("\n", " ").replace("\r", " ")
+        raw = msgspec.Raw(text)
+    return msgspec.Raw(f'{{"{_WRAP}":{text}}}') if wrap else raw
 
 
 def _mentions_wrap(text: str) -> bool:
-    return _WRAP in text or "\\u0025" in text
+    # Few documents hold either character, and asking for one is cheaper than looking for a word.
+    return ("%" in text and _WRAP in text) or ("\\" in text and "\\u0025" in text)
 
 
-def _json(text: str) -> orjson.Fragment:
-    text = _checked(text)
-    wrap = _mentions_wrap(text) or text.strip() == "null"
-    return orjson.Fragment(f'{{"{_WRAP}":{text}}}' if wrap else text)
+def _json(text: str) -> msgspec.Raw:
+    raw = checked_json(text)
+    return _written(text, raw, wrap=_mentions_wrap(text) or text.strip() == "null")
 
 
-def _json_object(text: str) -> orjson.Fragment:
-    text = _checked(text)
+def _json_object(text: str) -> msgspec.Raw:
+    raw = checked_json(text)
     wrap = _mentions_wrap(text) or not (text[:1] == "{" or text.lstrip().startswith("{"))
-    return orjson.Fragment(f'{{"{_WRAP}":{text}}}' if wrap else text)
+    return _written(text, raw, wrap=wrap)
 
 
 def _unwrapped(value: Any) -> str:
@@ -178,6 +223,22 @@ def _nested(convert: _Convert) -> _Convert:
     return each
 
 
+def converter(column: Column, *, objects_only: bool = False) -> _Convert | None:
+    """Return what turns a column's value into one that :func:`dumps` spells rightly; None where it is one.
+
+    Raises one of :data:`CONVERSION_ERRORS` when it is given a value of another type.
+    """
+    convert = _ENCODE.get(column.type)
+    if objects_only and convert is _json:
+        convert = _json_object
+    return _nested(convert) if convert is not None and column.dimensions else convert
+
+
+def _decoder(column: Column) -> _Convert:
+    convert = _DECODE[column.type]
+    return _nested(convert) if column.dimensions else convert
+
+
 class Document:
     """The spelling of one table's rows.
 
@@ -199,44 +260,40 @@ class Document:
         objects_only: bool = False,
         reserved: tuple[str, ...] = (),
     ) -> None:
-        scalar = {**_ENCODE, LogicalType.JSON: _json_object} if objects_only else _ENCODE
         self.fields = {column.name: rename(column.name) for column in schema.columns}
         self._rename = rename
         self._reserved = reserved
-        self._renamed = {name: field for name, field in self.fields.items() if name != field}
+        self._renames = any(name != field for name, field in self.fields.items())
         self._names = {field: name for name, field in self.fields.items()}
-        self._encode = self._converters(schema.columns, scalar, lambda column: self.fields[column.name])
-        self._decode = self._converters(schema.columns, _DECODE, lambda column: column.name)
+        spelled = ((self.fields[c.name], converter(c, objects_only=objects_only)) for c in schema.columns)
+        self._encode = [(field, convert) for field, convert in spelled if convert is not None]
+        self._decode = [(c.name, _decoder(c)) for c in schema.columns if c.type in _DECODE]
         self._exact = any(column.type is LogicalType.JSON for column in schema.columns)
 
-    @staticmethod
-    def _converters(
-        columns: tuple[Column, ...], table: Mapping[LogicalType, _Convert], label: Callable[[Column], str]
-    ) -> list[tuple[str, _Convert]]:
-        wanted = [column for column in columns if column.type in table]
-        return [(label(c), _nested(table[c.type]) if c.dimensions else table[c.type]) for c in wanted]
-
-    def encode(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the row as a dictionary that ``orjson.dumps`` takes.
+    def encode(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the row as a mapping that :func:`dumps` takes; where nothing differs, ``row`` itself.
 
         Raises:
             BadValue: When a value is none of its column's type.
         """
-        clash = bool(self._renamed)
+        clash = self._renames
         for name in self._reserved:
             clash |= name in row
         if clash:
             known = self.fields
             document = {known.get(name) or self._rename(name): value for name, value in row.items()}
+        elif not self._encode:
+            return row
         else:
             document = dict(row)
-        for name, convert in self._encode:
-            value = document.get(name)
-            if value is not None:
-                try:
+        name = ""
+        try:
+            for name, convert in self._encode:
+                value = document.get(name)
+                if value is not None:
                     document[name] = convert(value)
-                except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError) as error:
-                    raise BadValue(f"Field “{name}” holds no value of its column's type.") from error
+        except CONVERSION_ERRORS as error:
+            raise BadValue(f"Field “{name}” holds no value of its column's type.") from error
         return document
 
     def rest(self, row: Mapping[str, Any]) -> bytes:
@@ -245,10 +302,11 @@ class Document:
         Raises:
             BadValue: When a value is none of its column's type.
         """
+        document = self.encode(row)
         try:
-            text = orjson.dumps(self.encode(row))
-        except TypeError as error:
-            raise BadValue(f"The row is no JSON: {error}") from error
+            text = dumps(document)
+        except CONVERSION_ERRORS as error:
+            raise BadValue("The row holds a value that JSON has no spelling for.") from error
         return b"," + text[1:] if len(text) > 2 else b"}"
 
     def parse(self, data: bytes | str) -> Any:

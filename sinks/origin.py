@@ -8,22 +8,32 @@ import orjson
 
 from headrace.model.change import Origin
 
-__all__ = ["origin_members"]
-
-# Spelled by hand: building a dictionary for a library to spell takes longer.
-_MEMBERS = b'"topic":%b,"partition":%d,"offset":%d,"lsn":%d,"tx":%d,"committed_ms":%d'
-_UNKNOWN = _MEMBERS.replace(b'"lsn":%d,"tx":%d,"committed_ms":%d', b'"lsn":%b,"tx":%b,"committed_ms":%b')
+__all__ = ["origin_members", "origin_text"]
 
 
 @lru_cache(maxsize=1024)
-def _topic(name: str) -> bytes:
-    return orjson.dumps(name)
+def _place(topic: str, partition: int) -> str:
+    return f'"topic":{orjson.dumps(topic).decode()},"partition":{partition},"offset":'
+
+
+def _known(value: int | None) -> int | str:
+    return "null" if value is None else value
+
+
+def origin_text(origin: Origin) -> str:
+    """Return ``"topic":…,"partition":…,"offset":…,"lsn":…,"tx":…,"committed_ms":…``."""
+    # Spelled by hand: building a dictionary for a library to spell takes longer.
+    place, lsn, tx, committed = (
+        _place(origin.topic, origin.partition),
+        origin.lsn,
+        origin.tx,
+        origin.committed_ms,
+    )
+    if lsn is None or tx is None or committed is None:
+        lsn, tx, committed = _known(lsn), _known(tx), _known(committed)  # type: ignore[assignment]
+    return f'{place}{origin.offset},"lsn":{lsn},"tx":{tx},"committed_ms":{committed}'
 
 
 def origin_members(origin: Origin) -> bytes:
-    """Return ``"topic":…,"partition":…,"offset":…,"lsn":…,"tx":…,"committed_ms":…``."""
-    lsn, tx, committed = origin.lsn, origin.tx, origin.committed_ms
-    place = (_topic(origin.topic), origin.partition, origin.offset)
-    if lsn is None or tx is None or committed is None:
-        return _UNKNOWN % (*place, orjson.dumps(lsn), orjson.dumps(tx), orjson.dumps(committed))
-    return _MEMBERS % (*place, lsn, tx, committed)
+    """Return :func:`origin_text` as UTF-8."""
+    return origin_text(origin).encode()

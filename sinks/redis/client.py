@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import hiredis
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from redis import Redis
 from redis.exceptions import (
@@ -76,7 +77,7 @@ class Call(NamedTuple):
     """One script call; ``tag`` comes back with its answer."""
 
     tag: Any
-    keys: Sequence[bytes]
+    keys: Sequence[bytes | str]
     args: Sequence[Any]
 
 
@@ -142,7 +143,9 @@ class Client:
         whole = False
         try:
             for call in calls:
-                connection.send_packed_command(_packed(connection, b"EVALSHA", script.sha, call))
+                # The client's own packing looks at every argument once more in Python.
+                words = (b"EVALSHA", script.sha, len(call.keys), *call.keys, *call.args)
+                connection.send_packed_command([hiredis.pack_command(words)])
                 pending.append(call)
                 if len(pending) >= _WINDOW:
                     yield from _answer(connection, pending.popleft(), unknown)
@@ -155,10 +158,6 @@ class Client:
             pool.release(connection)
         for call in unknown:
             yield call.tag, self.redis.eval(script.text, len(call.keys), *call.keys, *call.args)
-
-
-def _packed(connection: Any, command: bytes, body: str, call: Call) -> Any:
-    return connection.pack_command(command, body, len(call.keys), *call.keys, *call.args)
 
 
 def _answer(connection: Any, call: Call, unknown: list[Call]) -> Iterator[tuple[Any, list[bytes]]]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-import orjson
+import msgspec
 from redis.exceptions import RedisError
 
 from headrace.model.change import Change, Op
 from headrace.model.schema import Column, LogicalType, TableSchema
-from sinks.document import BadValue, Document, exact
-from sinks.origin import origin_members
+from sinks.document import CONVERSION_ERRORS, BadValue, Document, checked_json, converter, dumps, exact
+from sinks.origin import origin_members, origin_text
 from sinks.redis.client import Script
 from sinks.redis.names import META_FIELD, SOURCE_FIELD, field_of
 from sinks.redis.scripts import HASH_APPLY, JSON_APPLY
@@ -21,6 +21,11 @@ __all__ = ["HashLayout", "JsonLayout", "Layout", "layout_of"]
 
 _HEAD = b'{"_headrace":"'
 _JSON = b'{"_headrace":"%019d","_headrace_source":{%b}%b'
+_LONG = 16
+"""From so many elements on, the head of a msgpack list has three bytes, not one."""
+
+_pack = msgspec.msgpack.Encoder().encode
+
 _VERSION = slice(len(_HEAD), len(_HEAD) + 19)
 
 
@@ -31,19 +36,15 @@ class Layout(Protocol):
     merges: bool
     """Whether the script itself merges partial changes."""
 
-    def arguments(self, change: Change, row: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the script's arguments for one change that is to leave ``row``.
+    def value(self, change: Change, row: Mapping[str, Any]) -> bytes | str:
+        """Return the script's argument for one change that is to leave ``row``.
 
         Raises:
             BadValue: When a value is none of its column's type.
         """
         ...
 
-    def removal(self, version: str, *, older_only: bool = False) -> Sequence[Any]:
-        """Return the script's arguments for one delete; ``older_only`` spares a row of that very version."""
-        ...
-
-    def fetch(self, redis: Any, keys: Sequence[bytes]) -> list[tuple[int, dict[str, Any]] | None]:
+    def fetch(self, redis: Any, keys: Sequence[bytes | str]) -> list[tuple[int, dict[str, Any]] | None]:
         """Return version and row of each key; None where there is none of ours."""
         ...
 
@@ -57,16 +58,12 @@ class JsonLayout:
     def __init__(self, schema: TableSchema) -> None:
         self._document = Document(schema, field_of, reserved=(META_FIELD, SOURCE_FIELD))
 
-    def arguments(self, change: Change, row: Mapping[str, Any]) -> Sequence[Any]:
+    def value(self, change: Change, row: Mapping[str, Any]) -> bytes | str:
         if change.op is Op.DELETE:
-            return self.removal(change.position.text)
-        version, origin = change.position.version, origin_members(change.origin)
-        return (_JSON % (version, origin, self._document.rest(row)),)
+            return change.position.text
+        return _JSON % (change.position.version, origin_members(change.origin), self._document.rest(row))
 
-    def removal(self, version: str, *, older_only: bool = False) -> Sequence[Any]:
-        return (version + "<" if older_only else version,)
-
-    def fetch(self, redis: Any, keys: Sequence[bytes]) -> list[tuple[int, dict[str, Any]] | None]:
+    def fetch(self, redis: Any, keys: Sequence[bytes | str]) -> list[tuple[int, dict[str, Any]] | None]:
         return [self._row(value) for value in redis.mget(keys)] if keys else []
 
     def _row(self, value: bytes | None) -> tuple[int, dict[str, Any]] | None:
@@ -85,32 +82,46 @@ class HashLayout:
     merges = True
 
     def __init__(self, schema: TableSchema) -> None:
+        self._write = _Columns(schema)
         self._document = Document(schema, field_of)
-        self._json = frozenset(
-            field_of(c.name) for c in schema.columns if c.type is LogicalType.JSON and not c.dimensions
-        )
         self._read = {field_of(c.name).encode(): (field_of(c.name), _reader(c)) for c in schema.columns}
 
-    def arguments(self, change: Change, row: Mapping[str, Any]) -> Sequence[Any]:
+    def value(self, change: Change, row: Mapping[str, Any]) -> bytes | str:
         if change.op is Op.DELETE:
-            return self.removal(change.position.text)
-        version = change.position.text
-        fields: list[Any] = [META_FIELD, version, SOURCE_FIELD, b"{%b}" % origin_members(change.origin)]
+            return change.position.text
+        fields, unset = self.fields(change, row)
+        try:
+            packed = _pack((fields[1], "p" if change.absent else "f", unset or None, *fields))
+        except UnicodeEncodeError as error:
+            raise BadValue("The row holds text that is no Unicode.") from error
+        return packed[1 if len(fields) + 3 < _LONG else 3 :]  # what follows the list's head
+
+    def fields(self, change: Change, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """Return field and text in turn, the version's and the origin's first; and the fields that are NULL.
+
+        Raises:
+            BadValue: When a value is none of its column's type.
+        """
+        fields = [META_FIELD, change.position.text, SOURCE_FIELD, "{" + origin_text(change.origin) + "}"]
         unset: list[str] = []
-        texts = {field_of(name): value for name, value in row.items()} if self._json else {}
-        for name, value in self._document.encode(row).items():
-            if value is None:
-                unset.append(name)
-            else:
-                fields += (name, texts[name] if name in self._json else _text(value))
-        if change.partial:
-            return (version, "p", str(len(fields)), str(len(unset)), *fields, *unset)
-        return (version, "f", str(len(fields)), "0", *fields)
+        columns = self._write
+        name = ""
+        try:
+            for name, value in row.items():
+                field, convert = columns[name]
+                if value is None:
+                    unset.append(field)
+                    continue
+                if convert is not None:
+                    value = convert(value)
+                fields.append(field)
+                # Lua would read a number as a double.
+                fields.append(value if type(value) is str else _text(value))
+        except CONVERSION_ERRORS as error:
+            raise BadValue(f"Column “{name}” holds no value of its type.") from error
+        return fields, unset
 
-    def removal(self, version: str, *, older_only: bool = False) -> Sequence[Any]:
-        return (version, "t" if older_only else "d", "0", "0")
-
-    def fetch(self, redis: Any, keys: Sequence[bytes]) -> list[tuple[int, dict[str, Any]] | None]:
+    def fetch(self, redis: Any, keys: Sequence[bytes | str]) -> list[tuple[int, dict[str, Any]] | None]:
         pipeline = redis.pipeline(transaction=False)
         for key in keys:
             pipeline.hgetall(key)
@@ -126,19 +137,36 @@ class HashLayout:
         return int(value[META_FIELD.encode()]), self._document.decode(texts)
 
 
-def _text(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
+class _Columns(dict[str, tuple[str, Callable[[Any], Any] | None]]):
+    """Column, known or not → its field, and what spells its values before :func:`_text` does."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        super().__init__((c.name, (field_of(c.name), _writer(c))) for c in schema.columns)
+
+    def __missing__(self, name: str) -> tuple[str, None]:
+        return field_of(name), None
+
+
+def _writer(column: Column) -> Callable[[Any], Any] | None:
+    convert = converter(column)
+    if column.dimensions:
+        return lambda value: dumps(value if convert is None else convert(value)).decode()
+    return _json_text if column.type is LogicalType.JSON else convert
+
+
+def _json_text(text: str) -> str:
+    checked_json(text)
+    return text
+
+
+def _text(value: Any) -> str:
     if value is True or value is False:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    try:
-        return orjson.dumps(value)
-    except TypeError as error:
-        raise BadValue(f"The row is no JSON: {error}") from error
+    if isinstance(value, str):
+        return str(value)
+    return value.isoformat() if isinstance(value, datetime) else dumps(value).decode()
 
 
 def _reader(column: Column) -> Callable[[bytes], Any]:

@@ -5,49 +5,180 @@ rows and answers with one letter each:
 
     A  applied            S  the row, or its tombstone, is newer
     M  no row to merge    R  the row changed since it was read    T  the key is somebody else's
-    E  Redis refused the write; the reason follows in the answer
+    E  Redis refused it; the reasons follow in the answer, in the order of the letters
 
 A tombstone is a key of its own, so that readers never see one. A row and a tombstone of the same id
 never exist together. Keys of tombstones are derived, not declared, which Redis Cluster does not take.
+
+What a command of its own would do for each row is done by one command for all of them where there is
+one: a command costs a script more than what it does.
 """
 
 from __future__ import annotations
 
 __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
-# ARGV: length of the keys' common head, head of the tombstones, their life in ms, then one value per
-# key: the document, which begins with its version; the bare version of a delete; or that version
-# and a "<", which removes only what is older, as a truncate does.
-JSON_APPLY = """
+# KEYS: rows, each once, at most some thousands. ARGV: length of the keys' common head, head of the
+# tombstones, their life in ms, then one value per key: the row; or a delete's bare version; or that version
+# and a "<", which removes only what is older, as a truncate does. A row is longer than either.
+
+# What is told at the end, and what is known of each key.
+_BEGIN = """
 local cut, stones, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3]
-local letters, notes = {}, {}
-for i = 1, #KEYS do
-  local key, value = KEYS[i], ARGV[i + 3]
-  local gone, version = #value <= 20, string.sub(value, 1, 19)
-  if not gone then version = string.sub(value, 15, 33) end
-  local found = redis.pcall('GETRANGE', key, 0, 32)
-  local letter, stone, old, failure = 'A', false, false, false
-  if type(found) == 'table' then letter = 'T'
-  elseif found == '' then
-    stone = stones .. string.sub(key, cut)
-    old = redis.call('GET', stone)
-  elseif string.sub(found, 1, 14) ~= '{"_headrace":"' then letter = 'T'
-  else old = string.sub(found, 15, 33) end
-  if letter == 'A' then
-    if old and (old > version or (#value == 20 and old == version)) then letter = 'S'
-    elseif gone then
-      failure = redis.pcall('SET', stone or (stones .. string.sub(key, cut)), version, 'PX', life)
-      if not failure.err and not stone then redis.call('DEL', key) end
-    else
-      failure = redis.pcall('SET', key, value)
-      if not failure.err and stone and old then redis.call('DEL', stone) end
+local count = #KEYS
+local letters, reasons = {}, {}
+-- The version of the row that stands there, or of the tombstone; the tombstone's key where there is no row.
+local olds, graves = {}, {}
+-- Rows whose tombstone is there by now, and tombstones whose row is.
+local dead, fallen = {}, {}
+
+local function refused(i, failure)
+  letters[i], reasons[i] = 'E', failure.err
+end
+
+-- Rejects a key whose value is not what a row is kept in.
+local function unlike(i, failure)
+  if string.find(failure.err, 'WRONGTYPE', 1, true) then letters[i] = 'T' else refused(i, failure) end
+end
+"""
+
+# Needs standing(i): the version of the row, false where there is no key, nil where no row is to be touched.
+_LOOK = """
+if redis.call('EXISTS', unpack(KEYS)) == 0 then
+  for i = 1, count do graves[i] = stones .. string.sub(KEYS[i], cut) end
+  olds = redis.call('MGET', unpack(graves))
+else
+  local sought, whose = {}, {}
+  for i = 1, count do
+    local version = standing(i)
+    if version then olds[i] = version
+    elseif version == false then
+      local grave = stones .. string.sub(KEYS[i], cut)
+      graves[i], sought[#sought + 1], whose[#whose + 1] = grave, grave, i
     end
   end
-  if failure and failure.err then letter = 'E'; notes[#notes + 1] = failure.err end
-  letters[i] = letter
+  if #sought > 0 then
+    local found = redis.call('MGET', unpack(sought))
+    for n = 1, #sought do olds[whose[n]] = found[n] end
+  end
 end
-return {table.concat(letters), unpack(notes)}
 """
+
+# Needs write(i, value, old). A write that is refused is refused before anything of its row is removed.
+_DECIDE = """
+for i = 1, count do
+  if not letters[i] then
+    local value, old = ARGV[i + 3], olds[i]
+    if #value > 20 then write(i, value, old)
+    else
+      local version = string.sub(value, 1, 19)
+      if old and (old > version or (#value == 20 and old == version)) then letters[i] = 'S'
+      else
+        local grave = graves[i] or (stones .. string.sub(KEYS[i], cut))
+        local answer = redis.pcall('PSETEX', grave, life, version)
+        if answer.err then refused(i, answer)
+        else
+          letters[i] = 'A'
+          if not graves[i] then dead[#dead + 1] = KEYS[i] end
+        end
+      end
+    end
+  end
+end
+if #dead > 0 then redis.call('DEL', unpack(dead)) end
+"""
+
+_END = """
+if #fallen > 0 then redis.call('DEL', unpack(fallen)) end
+local answer = {table.concat(letters)}
+if next(reasons) then
+  for i = 1, count do answer[#answer + 1] = reasons[i] end
+end
+return answer
+"""
+
+# A row is its document, which begins with its version.
+_JSON_STANDING = """
+local function standing(i)
+  local found = redis.pcall('GETRANGE', KEYS[i], 0, 32)
+  if type(found) == 'table' then unlike(i, found)
+  elseif found == '' then return false
+  elseif string.sub(found, 1, 14) ~= '{"_headrace":"' then letters[i] = 'T'
+  else return string.sub(found, 15) end
+end
+"""
+
+_JSON_WRITE = """
+local rows, whose = {}, {}
+local function write(i, value, old)
+  if old and old > string.sub(value, 15, 33) then letters[i] = 'S'
+  else
+    letters[i] = 'A'
+    whose[#whose + 1], rows[#rows + 1] = i, KEYS[i]
+    rows[#rows + 1] = value
+    if old and graves[i] then fallen[#fallen + 1] = graves[i] end
+  end
+end
+"""
+
+_JSON_ALL = """
+if #rows > 0 then
+  local answer = redis.pcall('MSET', unpack(rows))
+  if answer.err then
+    fallen = {}
+    for n = 1, #whose do refused(whose[n], answer) end
+  end
+end
+"""
+
+# A row is a sequence of msgpack values: its version; f(ull) or p(art of one); the fields that are to be
+# empty, or nil; then field and value in turn, the version's and the origin's first.
+_HASH_STANDING = """
+local function standing(i)
+  local found = redis.pcall('HGET', KEYS[i], '_headrace')
+  if type(found) == 'table' then unlike(i, found)
+  elseif found then return found
+  elseif redis.call('EXISTS', KEYS[i]) == 0 then return false
+  else letters[i] = 'T' end
+end
+"""
+
+_HASH_WRITE = """
+-- The arguments of a call are limited to some thousands: columns of Postgres, twice, are fewer.
+local function put(i, old, version, mode, unset, ...)
+  local key, grave = KEYS[i], graves[i]
+  if old and old > version then letters[i] = 'S'
+  elseif grave and mode == 'p' then letters[i] = 'M'
+  else
+    local answer = redis.pcall('HSET', key, ...)
+    if type(answer) == 'table' then return refused(i, answer) end
+    letters[i] = 'A'
+    if grave then
+      if old then fallen[#fallen + 1] = grave end
+    elseif mode == 'p' then
+      if unset then redis.call('HDEL', key, unpack(unset)) end
+    else
+      local set = select('#', ...)
+      if redis.call('HLEN', key) * 2 == set then return end
+      if unset then
+        redis.call('HDEL', key, unpack(unset))
+        if redis.call('HLEN', key) * 2 == set then return end
+      end
+      -- Fields of columns that are no more.
+      redis.call('DEL', key)
+      redis.call('HSET', key, ...)
+    end
+  end
+end
+
+local function write(i, value, old)
+  put(i, old, cmsgpack.unpack(value))
+end
+"""
+
+JSON_APPLY = _BEGIN + _JSON_STANDING + _LOOK + _JSON_WRITE + _DECIDE + _JSON_ALL + _END
+
+HASH_APPLY = _BEGIN + _HASH_STANDING + _LOOK + _HASH_WRITE + _DECIDE + _END
 
 # ARGV: two per key: the version that was read, and the merged document.
 JSON_REPLACE = """
@@ -61,58 +192,6 @@ for i = 1, #KEYS do
     letter = 'A'
     if failure.err then letter = 'E'; notes[#notes + 1] = failure.err end
   end
-  letters[i] = letter
-end
-return {table.concat(letters), unpack(notes)}
-"""
-
-# ARGV: length of the keys' common head, head of the tombstones, their life in ms, then per key: the
-# version, d(elete), t(runcate: remove only what is older), f(ull row) or p(art of a row), how many
-# arguments to set, how many fields to remove, and those. The version's own field is the first to be set.
-HASH_APPLY = """
-local cut, stones, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3]
-local letters, notes, at = {}, {}, 4
-for i = 1, #KEYS do
-  local key, version, mode = KEYS[i], ARGV[at], ARGV[at + 1]
-  local set, unset = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local first = at + 4
-  at = first + set + unset
-  local old = redis.pcall('HGET', key, '_headrace')
-  local letter, stone, failure = 'A', false, false
-  if type(old) == 'table' then letter = 'T'
-  elseif not old then
-    if redis.call('EXISTS', key) == 1 then letter = 'T'
-    else
-      stone = stones .. string.sub(key, cut)
-      old = redis.call('GET', stone)
-    end
-  end
-  if letter == 'A' then
-    if old and (old > version or (mode == 't' and old == version)) then letter = 'S'
-    elseif mode == 'd' or mode == 't' then
-      failure = redis.pcall('SET', stone or (stones .. string.sub(key, cut)), version, 'PX', life)
-      if not failure.err and not stone then redis.call('DEL', key) end
-    elseif mode == 'p' and stone then letter = 'M'
-    else
-      -- Only the first write can be refused, and nothing is removed before it.
-      failure = redis.pcall('HSET', key, unpack(ARGV, first, math.min(first + 999, first + set - 1)))
-      if type(failure) == 'number' then
-        local function rest(from)
-          for start = from, first + set - 1, 1000 do
-            redis.call('HSET', key, unpack(ARGV, start, math.min(start + 999, first + set - 1)))
-          end
-        end
-        rest(first + 1000)
-        for field = first + set, at - 1 do redis.call('HDEL', key, ARGV[field]) end
-        if mode == 'f' and not stone and redis.call('HLEN', key) * 2 ~= set then
-          redis.call('DEL', key)
-          rest(first)
-        end
-        if stone and old then redis.call('DEL', stone) end
-      end
-    end
-  end
-  if type(failure) == 'table' and failure.err then letter = 'E'; notes[#notes + 1] = failure.err end
   letters[i] = letter
 end
 return {table.concat(letters), unpack(notes)}

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: 
 from headrace.model.change import Change
 from headrace.model.claim import Claim
 from headrace.model.finding import Finding
-from headrace.model.key import Key
+from headrace.model.key import Key, ids
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
@@ -40,11 +40,14 @@ class _Table:
     def __init__(self, config: RedisConfig, schema: TableSchema) -> None:
         self.schema = schema
         self.keys = Keys(config.key_prefix, config.key_template, schema)
-        self.head = self.keys.head.encode()
-        self.stones = self.keys.stones.encode()
         self.layout: Layout = layout_of(config.format, schema)
         life = int(config.tombstone_hours * 3_600_000)
-        self.preamble: tuple[Any, ...] = (len(self.head), self.stones, life)
+        self.preamble: tuple[Any, ...] = (len(self.keys.head.encode()), self.keys.stones, life)
+
+    def row_keys(self, keys: Sequence[Key]) -> list[str]:
+        """Return where these rows lie."""
+        head = self.keys.head
+        return [head + key_id for key_id in ids(keys)]
 
 
 class RedisSink:
@@ -112,29 +115,25 @@ class RedisSink:
         table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
     ) -> Iterator[Call]:
         """Yield the script calls; changes that need a merge here are put into ``partial``."""
-        merges, arguments, head = table.layout.merges, table.layout.arguments, table.head
-        numbers: list[int] = []
-        keys: list[bytes] = []
-        args: list[Any] = [*table.preamble]
-        size = 0
-        for number, change in enumerate(changes):
-            if change.absent and not merges:
-                partial.append(number)
-                continue
-            try:
-                own = arguments(change, change.row)
-            except BadValue as error:
-                outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
-                continue
-            numbers.append(number)
-            keys.append(head + change.key.id.encode())
-            args += own
-            size += len(own[0]) if len(own) == 1 else sum(map(len, own))
-            if len(keys) == _GROUP_ROWS or size > _GROUP_BYTES:
-                yield Call(numbers, keys, args)
-                numbers, keys, args, size = [], [], [*table.preamble], 0
-        if keys:
-            yield Call(numbers, keys, args)
+        merges, value_of = table.layout.merges, table.layout.value
+        for start in range(0, len(changes), _GROUP_ROWS):
+            group = changes[start : start + _GROUP_ROWS]
+            numbers: list[int] = []
+            values: list[bytes | str] = []
+            for number, change in enumerate(group, start):
+                if change.absent and not merges:
+                    partial.append(number)
+                    continue
+                try:
+                    values.append(value_of(change, change.row))
+                except BadValue as error:
+                    outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
+                    continue
+                numbers.append(number)
+            if len(numbers) != len(group):
+                group = [changes[number] for number in numbers]
+            keys = table.row_keys([change.key for change in group])
+            yield from _bounded(numbers, keys, values, table.preamble)
 
     def _merge(
         self, table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
@@ -155,11 +154,11 @@ class RedisSink:
     def _merge_call(
         self, table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: Sequence[int]
     ) -> Call:
-        ids = [changes[n].key.id.encode() for n in partial]
-        rows = table.layout.fetch(self._client.redis, [table.head + key for key in ids])
-        stones = self._client.redis.mget([table.stones + key for key in ids])
+        named = ids([changes[n].key for n in partial])
+        rows = table.layout.fetch(self._client.redis, [table.keys.head + key for key in named])
+        stones = self._client.redis.mget([table.keys.stones + key for key in named])
         call = Call([], [], [])
-        for number, key, found, stone in zip(partial, ids, rows, stones, strict=True):
+        for number, key, found, stone in zip(partial, named, rows, stones, strict=True):
             change = changes[number]
             if found is None:
                 outcomes[number] = STALE if stone and int(stone) > change.position.version else ROW_MISSING
@@ -169,29 +168,29 @@ class RedisSink:
                 version, stored = found
                 row = {**{name: stored.get(name) for name in change.absent}, **change.row}
                 try:
-                    own = table.layout.arguments(change, row)
+                    value = table.layout.value(change, row)
                 except BadValue as error:
                     outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
                     continue
                 outcomes[number] = APPLIED
                 call.tag.append(number)
-                call.keys.append(table.head + key)  # type: ignore[attr-defined]
-                call.args.extend((f"{version:019d}", *own))  # type: ignore[attr-defined]
+                call.keys.append(table.keys.head + key)  # type: ignore[attr-defined]
+                call.args.extend((f"{version:019d}", value))  # type: ignore[attr-defined]
         return call
 
     def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         table = self._table(schema)
         with store_errors():
-            found = table.layout.fetch(self._client.redis, [table.head + key.id.encode() for key in keys])
+            found = table.layout.fetch(self._client.redis, table.row_keys(keys))
         pairs = zip(keys, found, strict=True)
         return {key: Stored(key.id, stored[1], stored[0]) for key, stored in pairs if stored is not None}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         table = self._table(schema)
-        removal = [*table.layout.removal(position.text, older_only=True)]
+        removal = [position.text + "<"]
         removed = 0
         with store_errors():
-            for page in self._pages(table.head):
+            for page in self._pages(table.keys.head):
                 groups = (page[at : at + _GROUP_ROWS] for at in range(0, len(page), _GROUP_ROWS))
                 there = (self._ours(table, group) for group in groups)
                 calls = (
@@ -254,33 +253,34 @@ class RedisSink:
 
     # ------------------------------------------------------------ reading, removing
 
-    def _pages(self, head: bytes) -> Iterator[list[bytes]]:
+    def _pages(self, head: str) -> Iterator[list[bytes]]:
         """Yield all keys that begin with ``head``, each once, in pages."""
         seen: set[bytes] = set()
-        keys = self._client.redis.scan_iter(match=glob(head.decode()) + "*", count=_PAGE)
+        keys = self._client.redis.scan_iter(match=glob(head) + "*", count=_PAGE)
         fresh = (key for key in keys if not (key in seen or seen.add(key)))  # type: ignore[func-returns-value]
         while page := list(islice(fresh, _PAGE)):
             yield page
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
         table = self._table(schema)
+        cut = len(table.keys.head.encode())
         with store_errors():
-            for page in self._pages(table.head):
+            for page in self._pages(table.keys.head):
                 for key, row in zip(page, table.layout.fetch(self._client.redis, page), strict=True):
                     if row is not None:
-                        yield Stored(key[len(table.head) :].decode(), row[1], row[0])
+                        yield Stored(key[cut:].decode(), row[1], row[0])
 
     def drop(self, schema: TableSchema) -> None:
         table = self._table(schema)
         with store_errors():
-            for page in self._pages(table.head):
+            for page in self._pages(table.keys.head):
                 ours = [
                     k
                     for k, row in zip(page, table.layout.fetch(self._client.redis, page), strict=True)
                     if row
                 ]
                 self._unlink(ours)
-            for page in self._pages(table.stones):
+            for page in self._pages(table.keys.stones):
                 self._unlink(page)
             self._client.redis.hdel(claims_key(self.config.key_prefix), table.keys.head)
 
@@ -301,6 +301,18 @@ class RedisSink:
 
     def close(self) -> None:
         self._client.redis.close()
+
+
+def _bounded(
+    numbers: Sequence[int], keys: Sequence[str], values: Sequence[bytes | str], preamble: tuple[Any, ...]
+) -> Iterator[Call]:
+    """Yield calls for these rows that do not keep Redis from others for long."""
+    if len(keys) > 1 and sum(map(len, values)) > _GROUP_BYTES:
+        half = len(keys) // 2
+        for part in (slice(half), slice(half, None)):
+            yield from _bounded(numbers[part], keys[part], values[part], preamble)
+    elif keys:
+        yield Call(numbers, keys, (*preamble, *values))
 
 
 def _claim_text(claim: Claim) -> bytes:

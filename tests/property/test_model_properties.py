@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.change import Change, Op, Origin, collapse
-from headrace.model.key import Key, escape, unescape
+from headrace.model.key import Key, escape, ids, unescape
 from headrace.model.outcome import APPLIED, Outcome
 from headrace.model.position import MAX_EPOCH, MAX_OFFSET, Position
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
@@ -38,6 +38,10 @@ parts = st.lists(
     st.none() | st.text() | st.sampled_from(["%null", "%empty", "%", ":", "a:b", ""]), min_size=1, max_size=4
 )
 keys = parts.map(Key.of)
+
+
+def _single(texts: list[str | None]) -> list[Key]:
+    return [Key.of([text]) for text in texts]
 
 
 def _turned(root: Any) -> Any:
@@ -70,6 +74,10 @@ class TestKey:
         named = {"%null": None, "%empty": ""}
         read = [named[part] if part in named else unescape(part) for part in Key.of(texts).id.split(":")]
         assert read == texts
+
+    @given(st.lists(keys, max_size=6) | st.lists(st.none() | st.text(), max_size=6).map(_single))
+    def test_ids_of_many_are_the_ids_of_each(self, many: list[Key]) -> None:
+        assert ids(many) == [key.id for key in many]
 
     @given(st.text())
     def test_escaping_is_reversible_and_leaves_no_separator(self, text: str) -> None:

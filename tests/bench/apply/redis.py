@@ -11,7 +11,7 @@ from redis import Redis
 from headrace.model.change import Change, Op
 from headrace.model.outcome import APPLIED
 from sinks.redis import RedisSink
-from sinks.redis.layout import layout_of
+from sinks.redis.layout import HashLayout, JsonLayout
 from tests.bench.apply.cpu import Sampler
 from tests.bench.apply.products import SCHEMA, Batches
 from tests.bench.apply.rounds import Side
@@ -57,6 +57,7 @@ return #KEYS
 
 _KINDS = {
     ("model/key.py", "*"): "keys",
+    ("sinks/origin.py", "*"): "origins",
     ("model/position.py", "*"): "versions",
     ("sinks/document.py", "*"): "row to document",
     ("redis/layout.py", "*"): "document to bytes",
@@ -153,17 +154,16 @@ class _Guarded(_Keys):
 
 def _prepared(head: bytes, style: str, batch: Sequence[Change]) -> list[tuple[bytes, Any, Sequence[Any]]]:
     """Return key, what to set and which fields to remove, as the sink would write them."""
-    layout = layout_of(style, SCHEMA)
+    documents, hashes = JsonLayout(SCHEMA), HashLayout(SCHEMA)
     prepared: list[tuple[bytes, Any, Sequence[Any]]] = []
     for change in batch:
         key = head + change.key.id.encode()
         if change.op is Op.DELETE:
             prepared.append((key, None, ()))
         elif style == "json":
-            prepared.append((key, layout.arguments(change, change.row)[0], ()))
+            prepared.append((key, documents.value(change, change.row), ()))
         else:
-            unset = [name for name, value in change.row.items() if value is None]
-            prepared.append((key, layout.arguments(change, change.row)[4:], unset))
+            prepared.append((key, *hashes.fields(change, change.row)))
     return prepared
 
 
