@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from headrace.model.change import Change, Op
 from headrace.model.schema import Column, LogicalType, TableSchema
 from sinks.document import CONVERSION_ERRORS, BadValue, Document, checked_json, converter, dumps, exact
-from sinks.origin import origin_members, origin_text
+from sinks.origin import origin_texts
 from sinks.redis.client import Script
 from sinks.redis.names import META_FIELD, SOURCE_FIELD, field_of
 from sinks.redis.scripts import HASH_APPLY, JSON_APPLY
@@ -36,11 +36,11 @@ class Layout(Protocol):
     merges: bool
     """Whether the script itself merges partial changes."""
 
-    def value(self, change: Change, row: Mapping[str, Any]) -> bytes | str:
-        """Return the script's argument for one change that is to leave ``row``.
+    def values(self, changes: Sequence[Change]) -> list[bytes | str]:
+        """Return the script's argument for each change.
 
         Raises:
-            BadValue: When a value is none of its column's type.
+            BadValue: When a value of any change is none of its column's type.
         """
         ...
 
@@ -58,10 +58,18 @@ class JsonLayout:
     def __init__(self, schema: TableSchema) -> None:
         self._document = Document(schema, field_of, reserved=(META_FIELD, SOURCE_FIELD))
 
-    def value(self, change: Change, row: Mapping[str, Any]) -> bytes | str:
-        if change.op is Op.DELETE:
-            return change.position.text
-        return _JSON % (change.position.version, origin_members(change.origin), self._document.rest(row))
+    def values(self, changes: Sequence[Change]) -> list[bytes | str]:
+        upserts = [change for change in changes if change.op is Op.UPSERT]
+        origins = origin_texts([change.origin for change in upserts])
+        rests = self._document.rests([change.row for change in upserts])
+        written: list[bytes | str] = [
+            _JSON % (change.position.version, origin.encode(), rest)
+            for change, origin, rest in zip(upserts, origins, rests, strict=True)
+        ]
+        if len(upserts) == len(changes):
+            return written
+        rows = iter(written)
+        return [change.position.text if change.op is Op.DELETE else next(rows) for change in changes]
 
     def fetch(self, redis: Any, keys: Sequence[bytes | str]) -> list[tuple[int, dict[str, Any]] | None]:
         return [self._row(value) for value in redis.mget(keys)] if keys else []
@@ -86,28 +94,32 @@ class HashLayout:
         self._document = Document(schema, field_of)
         self._read = {field_of(c.name).encode(): (field_of(c.name), _reader(c)) for c in schema.columns}
 
-    def value(self, change: Change, row: Mapping[str, Any]) -> bytes | str:
-        if change.op is Op.DELETE:
-            return change.position.text
-        fields, unset = self.fields(change, row)
+    def values(self, changes: Sequence[Change]) -> list[bytes | str]:
+        return [
+            change.position.text if change.op is Op.DELETE else self._packed(change) for change in changes
+        ]
+
+    def _packed(self, change: Change) -> bytes:
+        fields, unset = self.fields(change)
         try:
             packed = _pack((fields[1], "p" if change.absent else "f", unset or None, *fields))
         except UnicodeEncodeError as error:
             raise BadValue("The row holds text that is no Unicode.") from error
         return packed[1 if len(fields) + 3 < _LONG else 3 :]  # what follows the list's head
 
-    def fields(self, change: Change, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def fields(self, change: Change) -> tuple[list[str], list[str]]:
         """Return field and text in turn, the version's and the origin's first; and the fields that are NULL.
 
         Raises:
             BadValue: When a value is none of its column's type.
         """
-        fields = [META_FIELD, change.position.text, SOURCE_FIELD, "{" + origin_text(change.origin) + "}"]
+        source = "{" + origin_texts((change.origin,))[0] + "}"
+        fields = [META_FIELD, change.position.text, SOURCE_FIELD, source]
         unset: list[str] = []
         columns = self._write
         name = ""
         try:
-            for name, value in row.items():
+            for name, value in change.row.items():
                 field, convert = columns[name]
                 if value is None:
                     unset.append(field)

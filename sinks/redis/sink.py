@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import orjson
@@ -30,6 +31,7 @@ _GROUP_ROWS = 256
 _GROUP_BYTES = 512_000
 _PAGE = 1_000
 _MERGE_TRIES = 5
+_absent = attrgetter("absent")
 _REPLACE = Script.of(JSON_REPLACE)
 _TAKEN = Rejected("REDIS_KEY_TAKEN", "The key holds a value that is not a row of this sink.")
 
@@ -115,25 +117,19 @@ class RedisSink:
         table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
     ) -> Iterator[Call]:
         """Yield the script calls; changes that need a merge here are put into ``partial``."""
-        merges, value_of = table.layout.merges, table.layout.value
         for start in range(0, len(changes), _GROUP_ROWS):
             group = changes[start : start + _GROUP_ROWS]
-            numbers: list[int] = []
-            values: list[bytes | str] = []
-            for number, change in enumerate(group, start):
-                if change.absent and not merges:
-                    partial.append(number)
-                    continue
-                try:
-                    values.append(value_of(change, change.row))
-                except BadValue as error:
-                    outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
-                    continue
-                numbers.append(number)
-            if len(numbers) != len(group):
+            numbers: Sequence[int] = range(start, start + len(group))
+            if not table.layout.merges and any(map(_absent, group)):
+                partial += [number for number in numbers if changes[number].absent]
+                numbers = [number for number in numbers if not changes[number].absent]
                 group = [changes[number] for number in numbers]
-            keys = table.row_keys([change.key for change in group])
-            yield from _bounded(numbers, keys, values, table.preamble)
+            try:
+                values = table.layout.values(group)
+            except BadValue:
+                numbers, values = _one_by_one(table, changes, numbers, outcomes)
+                group = [changes[number] for number in numbers]
+            yield from _bounded(numbers, table.row_keys([c.key for c in group]), values, table.preamble)
 
     def _merge(
         self, table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
@@ -166,9 +162,9 @@ class RedisSink:
                 outcomes[number] = STALE
             else:
                 version, stored = found
-                row = {**{name: stored.get(name) for name in change.absent}, **change.row}
+                whole = change.filled({name: stored.get(name) for name in change.absent})
                 try:
-                    value = table.layout.value(change, row)
+                    (value,) = table.layout.values((whole,))
                 except BadValue as error:
                     outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
                     continue
@@ -301,6 +297,22 @@ class RedisSink:
 
     def close(self) -> None:
         self._client.redis.close()
+
+
+def _one_by_one(
+    table: _Table, changes: Sequence[Change], numbers: Sequence[int], outcomes: list[Outcome]
+) -> tuple[list[int], list[bytes | str]]:
+    """Return those of these changes that can be written, and how; the others are Rejected."""
+    good: list[int] = []
+    values: list[bytes | str] = []
+    for number in numbers:
+        try:
+            values += table.layout.values((changes[number],))
+        except BadValue as error:
+            outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
+        else:
+            good.append(number)
+    return good, values
 
 
 def _bounded(

@@ -161,9 +161,9 @@ def _prepared(head: bytes, style: str, batch: Sequence[Change]) -> list[tuple[by
         if change.op is Op.DELETE:
             prepared.append((key, None, ()))
         elif style == "json":
-            prepared.append((key, documents.value(change, change.row), ()))
+            prepared.append((key, documents.values((change,))[0], ()))
         else:
-            prepared.append((key, *hashes.fields(change, change.row)))
+            prepared.append((key, *hashes.fields(change)))
     return prepared
 
 
