@@ -24,13 +24,14 @@ __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
 # What is told at the end, and what is known of each key.
 _BEGIN = """
+local call, try, sub = redis.call, redis.pcall, string.sub
 local cut, stones, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3]
 local count = #KEYS
 local letters, reasons = {}, {}
 -- The version of the row that stands there, or of the tombstone; the tombstone's key where there is no row.
 local olds, graves = {}, {}
--- Rows whose tombstone is there by now, and tombstones whose row is.
-local dead, fallen = {}, {}
+-- Numbers of the deletes that are due, their tombstones with the versions, and tombstones whose row is there.
+local dying, burials, fallen = {}, {}, {}
 
 local function refused(i, failure)
   letters[i], reasons[i] = 'E', failure.err
@@ -44,21 +45,21 @@ end
 
 # Needs standing(i): the version of the row, false where there is no key, nil where no row is to be touched.
 _LOOK = """
-if redis.call('EXISTS', unpack(KEYS)) == 0 then
-  for i = 1, count do graves[i] = stones .. string.sub(KEYS[i], cut) end
-  olds = redis.call('MGET', unpack(graves))
+if call('EXISTS', unpack(KEYS)) == 0 then
+  for i = 1, count do graves[i] = stones .. sub(KEYS[i], cut) end
+  olds = call('MGET', unpack(graves))
 else
   local sought, whose = {}, {}
   for i = 1, count do
     local version = standing(i)
     if version then olds[i] = version
     elseif version == false then
-      local grave = stones .. string.sub(KEYS[i], cut)
+      local grave = stones .. sub(KEYS[i], cut)
       graves[i], sought[#sought + 1], whose[#whose + 1] = grave, grave, i
     end
   end
   if #sought > 0 then
-    local found = redis.call('MGET', unpack(sought))
+    local found = call('MGET', unpack(sought))
     for n = 1, #sought do olds[whose[n]] = found[n] end
   end
 end
@@ -71,25 +72,34 @@ for i = 1, count do
     local value, old = ARGV[i + 3], olds[i]
     if #value > 20 then write(i, value, old)
     else
-      local version = string.sub(value, 1, 19)
+      local version = #value == 19 and value or sub(value, 1, 19)
       if old and (old > version or (#value == 20 and old == version)) then letters[i] = 'S'
       else
-        local grave = graves[i] or (stones .. string.sub(KEYS[i], cut))
-        local answer = redis.pcall('PSETEX', grave, life, version)
-        if answer.err then refused(i, answer)
-        else
-          letters[i] = 'A'
-          if not graves[i] then dead[#dead + 1] = KEYS[i] end
-        end
+        letters[i] = 'A'
+        dying[#dying + 1] = i
+        burials[#burials + 1] = graves[i] or (stones .. sub(KEYS[i], cut))
+        burials[#burials + 1] = version
       end
     end
   end
 end
-if #dead > 0 then redis.call('DEL', unpack(dead)) end
+if #dying > 0 then
+  local answer = try('MSET', unpack(burials))
+  if answer.err then
+    for n = 1, #dying do refused(dying[n], answer) end
+  else
+    local dead = {}
+    for n = 1, #dying do
+      call('PEXPIRE', burials[2 * n - 1], life)
+      if not graves[dying[n]] then dead[#dead + 1] = KEYS[dying[n]] end
+    end
+    if #dead > 0 then call('DEL', unpack(dead)) end
+  end
+end
 """
 
 _END = """
-if #fallen > 0 then redis.call('DEL', unpack(fallen)) end
+if #fallen > 0 then call('DEL', unpack(fallen)) end
 local answer = {table.concat(letters)}
 if next(reasons) then
   for i = 1, count do answer[#answer + 1] = reasons[i] end
@@ -100,18 +110,18 @@ return answer
 # A row is its document, which begins with its version.
 _JSON_STANDING = """
 local function standing(i)
-  local found = redis.pcall('GETRANGE', KEYS[i], 0, 32)
+  local found = try('GETRANGE', KEYS[i], 0, 32)
   if type(found) == 'table' then unlike(i, found)
   elseif found == '' then return false
-  elseif string.sub(found, 1, 14) ~= '{"_headrace":"' then letters[i] = 'T'
-  else return string.sub(found, 15) end
+  elseif sub(found, 1, 14) ~= '{"_headrace":"' then letters[i] = 'T'
+  else return sub(found, 15) end
 end
 """
 
 _JSON_WRITE = """
 local rows, whose = {}, {}
 local function write(i, value, old)
-  if old and old > string.sub(value, 15, 33) then letters[i] = 'S'
+  if old and old > sub(value, 15, 33) then letters[i] = 'S'
   else
     letters[i] = 'A'
     whose[#whose + 1], rows[#rows + 1] = i, KEYS[i]
@@ -123,7 +133,7 @@ end
 
 _JSON_ALL = """
 if #rows > 0 then
-  local answer = redis.pcall('MSET', unpack(rows))
+  local answer = try('MSET', unpack(rows))
   if answer.err then
     fallen = {}
     for n = 1, #whose do refused(whose[n], answer) end
@@ -135,10 +145,10 @@ end
 # empty, or nil; then field and value in turn, the version's and the origin's first.
 _HASH_STANDING = """
 local function standing(i)
-  local found = redis.pcall('HGET', KEYS[i], '_headrace')
+  local found = try('HGET', KEYS[i], '_headrace')
   if type(found) == 'table' then unlike(i, found)
   elseif found then return found
-  elseif redis.call('EXISTS', KEYS[i]) == 0 then return false
+  elseif call('EXISTS', KEYS[i]) == 0 then return false
   else letters[i] = 'T' end
 end
 """
@@ -150,23 +160,23 @@ local function put(i, old, version, mode, unset, ...)
   if old and old > version then letters[i] = 'S'
   elseif grave and mode == 'p' then letters[i] = 'M'
   else
-    local answer = redis.pcall('HSET', key, ...)
+    local answer = try('HSET', key, ...)
     if type(answer) == 'table' then return refused(i, answer) end
     letters[i] = 'A'
     if grave then
       if old then fallen[#fallen + 1] = grave end
     elseif mode == 'p' then
-      if unset then redis.call('HDEL', key, unpack(unset)) end
+      if unset then call('HDEL', key, unpack(unset)) end
     else
       local set = select('#', ...)
-      if redis.call('HLEN', key) * 2 == set then return end
+      if call('HLEN', key) * 2 == set then return end
       if unset then
-        redis.call('HDEL', key, unpack(unset))
-        if redis.call('HLEN', key) * 2 == set then return end
+        call('HDEL', key, unpack(unset))
+        if call('HLEN', key) * 2 == set then return end
       end
       -- Fields of columns that are no more.
-      redis.call('DEL', key)
-      redis.call('HSET', key, ...)
+      call('DEL', key)
+      call('HSET', key, ...)
     end
   end
 end
