@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -12,15 +12,16 @@ from redis.exceptions import RedisError
 from headrace.model.change import Change, Op
 from headrace.model.schema import Column, LogicalType, TableSchema
 from sinks.document import CONVERSION_ERRORS, BadValue, Document, checked_json, converter, dumps, exact
-from sinks.origin import origin_texts
+from sinks.origin import KNOWN, origin_members, place
 from sinks.redis.client import Script
 from sinks.redis.names import META_FIELD, SOURCE_FIELD, field_of
 from sinks.redis.scripts import HASH_APPLY, JSON_APPLY
 
-__all__ = ["HashLayout", "JsonLayout", "Layout", "layout_of"]
+__all__ = ["HashLayout", "JsonLayout", "Layout"]
 
 _HEAD = b'{"_headrace":"'
-_JSON = b'{"_headrace":"%019d","_headrace_source":{%b}%b'
+_LINE = b'\n{"_headrace":"%019d","_headrace_source":{%b}'
+_LINE_KNOWN = _LINE.replace(b"%b", KNOWN)
 _LONG = 16
 """From so many elements on, the head of a msgpack list has three bytes, not one."""
 
@@ -36,17 +37,37 @@ class Layout(Protocol):
     merges: bool
     """Whether the script itself merges partial changes."""
 
-    def values(self, changes: Sequence[Change]) -> list[bytes | str]:
-        """Return the script's argument for each change.
+    def arguments(self, changes: Sequence[Change]) -> Sequence[bytes | str]:
+        """Return the script's arguments for these changes.
 
         Raises:
             BadValue: When a value of any change is none of its column's type.
         """
         ...
 
+    def removals(self, version: str, count: int) -> Sequence[bytes | str]:
+        """Return the script's arguments to remove so many rows that are older than ``version``."""
+        ...
+
     def fetch(self, redis: Any, keys: Sequence[bytes | str]) -> list[tuple[int, dict[str, Any]] | None]:
         """Return version and row of each key; None where there is none of ours."""
         ...
+
+
+def _heads(changes: Iterable[Change]) -> Iterator[bytes]:
+    """Yield what each document begins with, after a line feed."""
+    topic, partition, where = "", -1, b""
+    for change in changes:
+        origin = change.origin
+        if origin.partition != partition or origin.topic != topic:
+            topic, partition = origin.topic, origin.partition
+            where = place(topic, partition)
+        lsn, tx, committed = origin.lsn, origin.tx, origin.committed_ms
+        version = change.position.version
+        if lsn is None or tx is None or committed is None:
+            yield _LINE % (version, origin_members(origin))
+        else:
+            yield _LINE_KNOWN % (version, where, origin.offset, lsn, tx, committed)
 
 
 class JsonLayout:
@@ -58,18 +79,27 @@ class JsonLayout:
     def __init__(self, schema: TableSchema) -> None:
         self._document = Document(schema, field_of, reserved=(META_FIELD, SOURCE_FIELD))
 
-    def values(self, changes: Sequence[Change]) -> list[bytes | str]:
+    def arguments(self, changes: Sequence[Change]) -> Sequence[bytes | str]:
         upserts = [change for change in changes if change.op is Op.UPSERT]
-        origins = origin_texts([change.origin for change in upserts])
-        rests = self._document.rests([change.row for change in upserts])
-        written: list[bytes | str] = [
-            _JSON % (change.position.version, origin.encode(), rest)
-            for change, origin, rest in zip(upserts, origins, rests, strict=True)
-        ]
+        if not upserts:
+            return ("".join(["\n" + change.position.text for change in changes]),)
+        lines = self._document.joined(_heads(upserts), [change.row for change in upserts])
         if len(upserts) == len(changes):
-            return written
-        rows = iter(written)
-        return [change.position.text if change.op is Op.DELETE else next(rows) for change in changes]
+            return (bytes(lines),)
+        rows = iter(lines.split(b"\n")[1:])
+        texts = (c.position.text.encode() if c.op is Op.DELETE else next(rows) for c in changes)
+        return (b"\n" + b"\n".join(texts),)
+
+    def removals(self, version: str, count: int) -> Sequence[bytes | str]:
+        return (f"\n{version}<" * count,)
+
+    def value(self, change: Change) -> bytes:
+        """Return the string that is to be stored for an upsert.
+
+        Raises:
+            BadValue: When a value is none of its column's type.
+        """
+        return bytes(self._document.joined(_heads((change,)), (change.row,))[1:])
 
     def fetch(self, redis: Any, keys: Sequence[bytes | str]) -> list[tuple[int, dict[str, Any]] | None]:
         return [self._row(value) for value in redis.mget(keys)] if keys else []
@@ -94,10 +124,13 @@ class HashLayout:
         self._document = Document(schema, field_of)
         self._read = {field_of(c.name).encode(): (field_of(c.name), _reader(c)) for c in schema.columns}
 
-    def values(self, changes: Sequence[Change]) -> list[bytes | str]:
+    def arguments(self, changes: Sequence[Change]) -> Sequence[bytes | str]:
         return [
             change.position.text if change.op is Op.DELETE else self._packed(change) for change in changes
         ]
+
+    def removals(self, version: str, count: int) -> Sequence[bytes | str]:
+        return [version + "<"] * count
 
     def _packed(self, change: Change) -> bytes:
         fields, unset = self.fields(change)
@@ -113,7 +146,7 @@ class HashLayout:
         Raises:
             BadValue: When a value is none of its column's type.
         """
-        source = "{" + origin_texts((change.origin,))[0] + "}"
+        source = "{" + origin_members(change.origin).decode() + "}"
         fields = [META_FIELD, change.position.text, SOURCE_FIELD, source]
         unset: list[str] = []
         columns = self._write
@@ -190,8 +223,3 @@ def _reader(column: Column) -> Callable[[bytes], Any]:
     if column.type is LogicalType.BOOLEAN:
         return lambda data: data == b"true"
     return bytes.decode
-
-
-def layout_of(name: str, schema: TableSchema) -> Layout:
-    """Return the layout called ``json`` or ``hash``."""
-    return HashLayout(schema) if name == "hash" else JsonLayout(schema)

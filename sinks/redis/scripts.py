@@ -20,7 +20,8 @@ __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
 # KEYS: rows, each once, at most some thousands. ARGV: length of the keys' common head, head of the
 # tombstones, their life in ms, then one value per key: the row; or a delete's bare version; or that version
-# and a "<", which removes only what is older, as a truncate does. A row is longer than either.
+# and a "<", which removes only what is older, as a truncate does. A row is longer than either. The values
+# of hashes are arguments, those of documents lines of one argument, each after a line feed.
 
 # What is told at the end, and what is known of each key.
 _BEGIN = """
@@ -65,11 +66,11 @@ else
 end
 """
 
-# Needs write(i, value, old). A write that is refused is refused before anything of its row is removed.
+# Needs values and write(i, value, old). A write that is refused is so before anything of its row is removed.
 _DECIDE = """
 for i = 1, count do
   if not letters[i] then
-    local value, old = ARGV[i + 3], olds[i]
+    local value, old = values[i], olds[i]
     if #value > 20 then write(i, value, old)
     else
       local version = #value == 19 and value or sub(value, 1, 19)
@@ -119,6 +120,13 @@ end
 """
 
 _JSON_WRITE = """
+local values, text, at = {}, ARGV[4], 2
+for i = 1, count do
+  local stop = string.find(text, '\\n', at, true) or #text + 1
+  values[i] = sub(text, at, stop - 1)
+  at = stop + 1
+end
+
 local rows, whose = {}, {}
 local function write(i, value, old)
   if old and old > sub(value, 15, 33) then letters[i] = 'S'
@@ -154,6 +162,8 @@ end
 """
 
 _HASH_WRITE = """
+local values = {select(4, unpack(ARGV))}
+
 -- The arguments of a call are limited to some thousands: columns of Postgres, twice, are fewer.
 local function put(i, old, version, mode, unset, ...)
   local key, grave = KEYS[i], graves[i]

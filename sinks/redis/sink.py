@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from headrace.model.schema import TableId, TableSchema
 from sinks.base import Place, Progress, Stored, Target
 from sinks.document import BadValue
 from sinks.redis.client import Call, Client, RedisConfig, Script, code_word, refusal, store_errors
-from sinks.redis.layout import Layout, layout_of
+from sinks.redis.layout import HashLayout, JsonLayout, Layout
 from sinks.redis.names import Keys, claims_key, glob, progress_key
 from sinks.redis.preflight import findings
 from sinks.redis.scripts import CLAIM, JSON_REPLACE
@@ -28,6 +28,7 @@ from sinks.redis.scripts import CLAIM, JSON_REPLACE
 __all__ = ["RedisSink"]
 
 _GROUP_ROWS = 256
+_FIRST_ROWS = 32
 _GROUP_BYTES = 512_000
 _PAGE = 1_000
 _MERGE_TRIES = 5
@@ -42,7 +43,8 @@ class _Table:
     def __init__(self, config: RedisConfig, schema: TableSchema) -> None:
         self.schema = schema
         self.keys = Keys(config.key_prefix, config.key_template, schema)
-        self.layout: Layout = layout_of(config.format, schema)
+        self.documents = JsonLayout(schema)
+        self.layout: Layout = HashLayout(schema) if config.format == "hash" else self.documents
         life = int(config.tombstone_hours * 3_600_000)
         self.preamble: tuple[Any, ...] = (len(self.keys.head.encode()), self.keys.stones, life)
 
@@ -117,19 +119,16 @@ class RedisSink:
         table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
     ) -> Iterator[Call]:
         """Yield the script calls; changes that need a merge here are put into ``partial``."""
-        for start in range(0, len(changes), _GROUP_ROWS):
-            group = changes[start : start + _GROUP_ROWS]
-            numbers: Sequence[int] = range(start, start + len(group))
-            if not table.layout.merges and any(map(_absent, group)):
+        # The first call is small, so that Redis has something to do soon, and tells how large rows are.
+        start, rows = 0, _FIRST_ROWS
+        while start < len(changes):
+            numbers: Sequence[int] = range(start, min(start + rows, len(changes)))
+            start = numbers[-1] + 1
+            if not table.layout.merges and any(map(_absent, changes[numbers[0] : start])):
                 partial += [number for number in numbers if changes[number].absent]
                 numbers = [number for number in numbers if not changes[number].absent]
-                group = [changes[number] for number in numbers]
-            try:
-                values = table.layout.values(group)
-            except BadValue:
-                numbers, values = _one_by_one(table, changes, numbers, outcomes)
-                group = [changes[number] for number in numbers]
-            yield from _bounded(numbers, table.row_keys([c.key for c in group]), values, table.preamble)
+            size = yield from _group(table, changes, numbers, outcomes)
+            rows = max(1, min(_GROUP_ROWS, rows * 4, _GROUP_BYTES * len(numbers) // max(size, 1)))
 
     def _merge(
         self, table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
@@ -164,7 +163,7 @@ class RedisSink:
                 version, stored = found
                 whole = change.filled({name: stored.get(name) for name in change.absent})
                 try:
-                    (value,) = table.layout.values((whole,))
+                    value = table.documents.value(whole)
                 except BadValue as error:
                     outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
                     continue
@@ -183,14 +182,15 @@ class RedisSink:
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         table = self._table(schema)
-        removal = [position.text + "<"]
         removed = 0
         with store_errors():
             for page in self._pages(table.keys.head):
                 groups = (page[at : at + _GROUP_ROWS] for at in range(0, len(page), _GROUP_ROWS))
                 there = (self._ours(table, group) for group in groups)
                 calls = (
-                    Call(None, keys, [*table.preamble, *(removal * len(keys))]) for keys in there if keys
+                    Call(None, keys, (*table.preamble, *table.layout.removals(position.text, len(keys))))
+                    for keys in there
+                    if keys
                 )
                 for _, answer in self._client.run(table.layout.script, calls):
                     removed += answer[0].count(b"A")
@@ -299,32 +299,30 @@ class RedisSink:
         self._client.redis.close()
 
 
-def _one_by_one(
+def _group(
     table: _Table, changes: Sequence[Change], numbers: Sequence[int], outcomes: list[Outcome]
-) -> tuple[list[int], list[bytes | str]]:
-    """Return those of these changes that can be written, and how; the others are Rejected."""
-    good: list[int] = []
-    values: list[bytes | str] = []
-    for number in numbers:
-        try:
-            values += table.layout.values((changes[number],))
-        except BadValue as error:
-            outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
-        else:
-            good.append(number)
-    return good, values
+) -> Generator[Call, None, int]:
+    """Yield the call for these changes, or calls for parts of them; return how many bytes their rows take.
 
-
-def _bounded(
-    numbers: Sequence[int], keys: Sequence[str], values: Sequence[bytes | str], preamble: tuple[Any, ...]
-) -> Iterator[Call]:
-    """Yield calls for these rows that do not keep Redis from others for long."""
-    if len(keys) > 1 and sum(map(len, values)) > _GROUP_BYTES:
-        half = len(keys) // 2
-        for part in (slice(half), slice(half, None)):
-            yield from _bounded(numbers[part], keys[part], values[part], preamble)
-    elif keys:
-        yield Call(numbers, keys, (*preamble, *values))
+    A change that cannot be written is Rejected alone. A call does not keep Redis from others for long.
+    """
+    if not numbers:
+        return 0
+    group = [changes[number] for number in numbers]
+    size = 0
+    try:
+        args = table.layout.arguments(group)
+        size = sum(map(len, args))
+        if len(group) == 1 or size <= _GROUP_BYTES:
+            yield Call(numbers, table.row_keys([change.key for change in group]), (*table.preamble, *args))
+            return size
+    except BadValue as error:
+        if len(group) == 1:
+            outcomes[numbers[0]] = Rejected("REDIS_VALUE_REFUSED", str(error))
+            return 0
+    half = len(numbers) // 2
+    size = yield from _group(table, changes, numbers[:half], outcomes)
+    return size + (yield from _group(table, changes, numbers[half:], outcomes))
 
 
 def _claim_text(claim: Claim) -> bytes:

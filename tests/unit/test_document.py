@@ -50,6 +50,23 @@ def test_the_rest_of_a_document_follows_its_head() -> None:
     assert document.rest({}) == b"}"
 
 
+def test_many_rows_follow_their_heads_in_one() -> None:
+    document = Document(_schema(LogicalType.JSON))
+    rows = [{"k": 1, "v": "[1]"}, {}, {"k": 2, "v": None}]
+    assert (
+        document.joined([b'\n{"a":0', b"\n{0", b"\n"], rows)
+        == b'\n{"a":0,"k":1,"v":[1]}\n{0}\n,"k":2,"v":null}'
+    )
+    with pytest.raises(BadValue, match="“v”"):
+        document.joined([b"", b""], [{"k": 1, "v": "[1]"}, {"k": 2, "v": "["}])
+    assert rows[0] == {"k": 1, "v": "[1]"}
+
+
+def test_text_that_is_no_unicode_is_no_value() -> None:
+    with pytest.raises(BadValue):
+        Document(_schema(LogicalType.TEXT)).rest({"k": 1, "v": "\ud800"})
+
+
 def test_a_reserved_name_is_renamed_even_where_the_schema_does_not_know_it() -> None:
     document = Document(_schema(LogicalType.TEXT), lambda name: name.replace("_", "%5F"), reserved=("_own",))
     assert document.encode({"k": 1, "_own": 2}) == {"k": 1, "%5Fown": 2}

@@ -161,7 +161,7 @@ def _prepared(head: bytes, style: str, batch: Sequence[Change]) -> list[tuple[by
         if change.op is Op.DELETE:
             prepared.append((key, None, ()))
         elif style == "json":
-            prepared.append((key, documents.values((change,))[0], ()))
+            prepared.append((key, documents.value(change), ()))
         else:
             prepared.append((key, *hashes.fields(change)))
     return prepared
