@@ -23,16 +23,19 @@ __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 # and a "<", which removes only what is older, as a truncate does. A row is longer than either. The values
 # of hashes are arguments, those of documents lines of one argument, each after a line feed.
 
-# What is told at the end, and what is known of each key.
+# Variables are local and tables are filled by number: to look for a global or for a table's end takes as long
+# as a good part of a command.
+
+# What is known of each key, and what is told of it at the end.
 _BEGIN = """
-local call, try, sub = redis.call, redis.pcall, string.sub
+local call, try, sub, keys = redis.call, redis.pcall, string.sub, KEYS
 local cut, stones, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3]
-local count = #KEYS
+local count = #keys
 local letters, reasons = {}, {}
 -- The version of the row that stands there, or of the tombstone; the tombstone's key where there is no row.
 local olds, graves = {}, {}
--- Numbers of the deletes that are due, their tombstones with the versions, and tombstones whose row is there.
-local dying, burials, fallen = {}, {}, {}
+-- Tombstones whose row is there again.
+local fallen, rising = {}, 0
 
 local function refused(i, failure)
   letters[i], reasons[i] = 'E', failure.err
@@ -42,65 +45,76 @@ end
 local function unlike(i, failure)
   if string.find(failure.err, 'WRONGTYPE', 1, true) then letters[i] = 'T' else refused(i, failure) end
 end
-"""
 
-# Needs standing(i): the version of the row, false where there is no key, nil where no row is to be touched.
-_LOOK = """
-if call('EXISTS', unpack(KEYS)) == 0 then
-  for i = 1, count do graves[i] = stones .. sub(KEYS[i], cut) end
+if call('EXISTS', unpack(keys)) == 0 then
+  for i = 1, count do graves[i] = stones .. sub(keys[i], cut) end
   olds = call('MGET', unpack(graves))
 else
-  local sought, whose = {}, {}
+  local sought, whose, n = {}, {}, 0
   for i = 1, count do
-    local version = standing(i)
-    if version then olds[i] = version
-    elseif version == false then
-      local grave = stones .. sub(KEYS[i], cut)
-      graves[i], sought[#sought + 1], whose[#whose + 1] = grave, grave, i
+    local found, missing = nil, false
+"""
+
+# Here each layout looks for the row `i`: sets `olds[i]`, or that it is missing, or its letter.
+
+_LOOK = """
+    if missing then
+      local grave = stones .. sub(keys[i], cut)
+      n = n + 1
+      graves[i], sought[n], whose[n] = grave, grave, i
     end
   end
-  if #sought > 0 then
-    local found = call('MGET', unpack(sought))
-    for n = 1, #sought do olds[whose[n]] = found[n] end
+  if n > 0 then
+    local versions = call('MGET', unpack(sought))
+    for m = 1, n do olds[whose[m]] = versions[m] end
   end
 end
 """
 
-# Needs values and write(i, value, old). A write that is refused is so before anything of its row is removed.
+# Here each layout defines `values`.
+
 _DECIDE = """
+local burials, dying, m = {}, {}, 0
 for i = 1, count do
   if not letters[i] then
-    local value, old = values[i], olds[i]
-    if #value > 20 then write(i, value, old)
-    else
-      local version = #value == 19 and value or sub(value, 1, 19)
-      if old and (old > version or (#value == 20 and old == version)) then letters[i] = 'S'
+    local value, old, grave = values[i], olds[i], graves[i]
+    local size = #value
+    if size <= 20 then
+      local version = size == 19 and value or sub(value, 1, 19)
+      if old and (old > version or (size == 20 and old == version)) then letters[i] = 'S'
       else
         letters[i] = 'A'
-        dying[#dying + 1] = i
-        burials[#burials + 1] = graves[i] or (stones .. sub(KEYS[i], cut))
-        burials[#burials + 1] = version
+        m = m + 1
+        dying[m], burials[2 * m - 1], burials[2 * m] = i, grave or (stones .. sub(keys[i], cut)), version
       end
+    else
+"""
+
+# Here each layout writes `value` unless `old` is newer, and says so. A write that is refused is so before
+# anything of its row is removed.
+
+_END = """
     end
   end
 end
-if #dying > 0 then
+if m > 0 then
   local answer = try('MSET', unpack(burials))
   if answer.err then
-    for n = 1, #dying do refused(dying[n], answer) end
+    for n = 1, m do refused(dying[n], answer) end
   else
-    local dead = {}
-    for n = 1, #dying do
-      call('PEXPIRE', burials[2 * n - 1], life)
-      if not graves[dying[n]] then dead[#dead + 1] = KEYS[dying[n]] end
+    local dead, n = {}, 0
+    for l = 1, m do
+      call('PEXPIRE', burials[2 * l - 1], life)
+      local i = dying[l]
+      if not graves[i] then n = n + 1; dead[n] = keys[i] end
     end
-    if #dead > 0 then call('DEL', unpack(dead)) end
+    if n > 0 then call('DEL', unpack(dead)) end
   end
 end
 """
 
-_END = """
-if #fallen > 0 then call('DEL', unpack(fallen)) end
+_TELL = """
+if rising > 0 then call('DEL', unpack(fallen)) end
 local answer = {table.concat(letters)}
 if next(reasons) then
   for i = 1, count do answer[#answer + 1] = reasons[i] end
@@ -109,64 +123,63 @@ return answer
 """
 
 # A row is its document, which begins with its version.
-_JSON_STANDING = """
-local function standing(i)
-  local found = try('GETRANGE', KEYS[i], 0, 32)
-  if type(found) == 'table' then unlike(i, found)
-  elseif found == '' then return false
-  elseif sub(found, 1, 14) ~= '{"_headrace":"' then letters[i] = 'T'
-  else return sub(found, 15) end
-end
+_JSON_LOOK = """
+    found = try('GETRANGE', keys[i], 0, 32)
+    if found == '' then missing = true
+    elseif type(found) == 'table' then unlike(i, found)
+    elseif sub(found, 1, 14) == '{"_headrace":"' then olds[i] = sub(found, 15)
+    else letters[i] = 'T' end
 """
 
-_JSON_WRITE = """
+_JSON_VALUES = """
 local values, text, at = {}, ARGV[4], 2
+local find, size = string.find, #ARGV[4]
 for i = 1, count do
-  local stop = string.find(text, '\\n', at, true) or #text + 1
+  local stop = find(text, '\\n', at, true) or size + 1
   values[i] = sub(text, at, stop - 1)
   at = stop + 1
 end
+local rows, whose, n = {}, {}, 0
+"""
 
-local rows, whose = {}, {}
-local function write(i, value, old)
-  if old and old > sub(value, 15, 33) then letters[i] = 'S'
-  else
-    letters[i] = 'A'
-    whose[#whose + 1], rows[#rows + 1] = i, KEYS[i]
-    rows[#rows + 1] = value
-    if old and graves[i] then fallen[#fallen + 1] = graves[i] end
-  end
-end
+_JSON_WRITE = """
+      if old and old > sub(value, 15, 33) then letters[i] = 'S'
+      else
+        letters[i] = 'A'
+        n = n + 1
+        whose[n], rows[2 * n - 1], rows[2 * n] = i, keys[i], value
+        if old and grave then rising = rising + 1; fallen[rising] = grave end
+      end
 """
 
 _JSON_ALL = """
-if #rows > 0 then
+if n > 0 then
   local answer = try('MSET', unpack(rows))
   if answer.err then
-    fallen = {}
-    for n = 1, #whose do refused(whose[n], answer) end
+    rising = 0
+    for m = 1, n do refused(whose[m], answer) end
   end
 end
 """
 
+JSON_APPLY = _BEGIN + _JSON_LOOK + _LOOK + _JSON_VALUES + _DECIDE + _JSON_WRITE + _END + _JSON_ALL + _TELL
+
 # A row is a sequence of msgpack values: its version; f(ull) or p(art of one); the fields that are to be
 # empty, or nil; then field and value in turn, the version's and the origin's first.
-_HASH_STANDING = """
-local function standing(i)
-  local found = try('HGET', KEYS[i], '_headrace')
-  if type(found) == 'table' then unlike(i, found)
-  elseif found then return found
-  elseif call('EXISTS', KEYS[i]) == 0 then return false
-  else letters[i] = 'T' end
-end
+_HASH_LOOK = """
+    found = try('HGET', keys[i], '_headrace')
+    if type(found) == 'table' then unlike(i, found)
+    elseif found then olds[i] = found
+    elseif call('EXISTS', keys[i]) == 0 then missing = true
+    else letters[i] = 'T' end
 """
 
-_HASH_WRITE = """
+_HASH_VALUES = """
 local values = {select(4, unpack(ARGV))}
 
 -- The arguments of a call are limited to some thousands: columns of Postgres, twice, are fewer.
-local function put(i, old, version, mode, unset, ...)
-  local key, grave = KEYS[i], graves[i]
+local function write(i, old, version, mode, unset, ...)
+  local key, grave = keys[i], graves[i]
   if old and old > version then letters[i] = 'S'
   elseif grave and mode == 'p' then letters[i] = 'M'
   else
@@ -174,7 +187,7 @@ local function put(i, old, version, mode, unset, ...)
     if type(answer) == 'table' then return refused(i, answer) end
     letters[i] = 'A'
     if grave then
-      if old then fallen[#fallen + 1] = grave end
+      if old then rising = rising + 1; fallen[rising] = grave end
     elseif mode == 'p' then
       if unset then call('HDEL', key, unpack(unset)) end
     else
@@ -190,15 +203,13 @@ local function put(i, old, version, mode, unset, ...)
     end
   end
 end
-
-local function write(i, value, old)
-  put(i, old, cmsgpack.unpack(value))
-end
 """
 
-JSON_APPLY = _BEGIN + _JSON_STANDING + _LOOK + _JSON_WRITE + _DECIDE + _JSON_ALL + _END
+_HASH_WRITE = """
+      write(i, old, cmsgpack.unpack(value))
+"""
 
-HASH_APPLY = _BEGIN + _HASH_STANDING + _LOOK + _HASH_WRITE + _DECIDE + _END
+HASH_APPLY = _BEGIN + _HASH_LOOK + _LOOK + _HASH_VALUES + _DECIDE + _HASH_WRITE + _END + _TELL
 
 # ARGV: two per key: the version that was read, and the merged document.
 JSON_REPLACE = """
