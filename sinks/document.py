@@ -17,7 +17,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
@@ -57,6 +57,7 @@ _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
 _WRAP = "%json"
 _INFINITE = ("infinity", "-infinity")
 _COMMA = ord(",")
+_UNSPEAKABLE = "The row holds a value that JSON has no spelling for."
 _DATES_KEPT = 65_536
 
 
@@ -280,7 +281,20 @@ class Document:
         Raises:
             BadValue: When a value is none of its column's type.
         """
-        return next(self._encoded((row,)))
+        clash = self._renames
+        for name in self._reserved:
+            if name in row:
+                clash = True
+        document = self._renamed(row) if clash else dict(row)
+        name = ""
+        try:
+            for name, convert in self._encode:
+                value = document.get(name)
+                if value is not None:
+                    document[name] = convert(value)
+        except CONVERSION_ERRORS as error:
+            raise BadValue(f"Field “{name}” holds no value of its column's type.") from error
+        return document
 
     def rest(self, row: Mapping[str, Any]) -> bytes:
         """Return the row as the rest of a JSON object that has a member before it: ``,"a":1}``.
@@ -288,47 +302,35 @@ class Document:
         Raises:
             BadValue: When a value is none of its column's type.
         """
-        return bytes(self.joined((b"",), (row,)))
+        document = self.encode(row)
+        try:
+            return b"," + dumps(document)[1:] if document else b"}"
+        except CONVERSION_ERRORS as error:
+            raise BadValue(_UNSPEAKABLE) from error
 
     def joined(self, heads: Iterable[bytes], rows: Iterable[Mapping[str, Any]]) -> bytearray:
-        """Return :meth:`rest` of each row behind its head, all of them in one; the hot path of many rows.
+        """Return :meth:`rest` of each row behind its head, all in one; the cheapest way for many rows.
 
         Raises:
             BadValue: When a value of any row is none of its column's type.
         """
         text = bytearray()
-        for head, document in zip(heads, self._encoded(rows), strict=True):
-            text += head
-            brace = len(text)
-            try:
-                _dumps_into(document, text, brace)
-            except CONVERSION_ERRORS as error:
-                raise BadValue("The row holds a value that JSON has no spelling for.") from error
-            if document:
-                text[brace] = _COMMA
-            else:
-                del text[brace]
-        return text
-
-    def _encoded(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        # One loop, no calls of Python but the converters; a dictionary is done with when the next is made, so
-        # that its memory is used again while it is near.
-        renames, reserved, converters = self._renames, self._reserved, self._encode
-        name = ""
+        encode = self.encode
         try:
-            for row in rows:
-                clash = renames
-                for name in reserved:
-                    if name in row:
-                        clash = True
-                document = self._renamed(row) if clash else dict(row)
-                for name, convert in converters:
-                    value = document.get(name)
-                    if value is not None:
-                        document[name] = convert(value)
-                yield document
+            for head, row in zip(heads, rows, strict=True):
+                document = encode(row)
+                text += head
+                brace = len(text)
+                _dumps_into(document, text, brace)
+                if document:
+                    text[brace] = _COMMA
+                else:
+                    del text[brace]
+        except BadValue:
+            raise
         except CONVERSION_ERRORS as error:
-            raise BadValue(f"Field “{name}” holds no value of its column's type.") from error
+            raise BadValue(_UNSPEAKABLE) from error
+        return text
 
     def _renamed(self, row: Mapping[str, Any]) -> dict[str, Any]:
         known = self.fields

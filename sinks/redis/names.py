@@ -59,12 +59,14 @@ class Keys:
 
     Attributes:
         head: What every row's key begins with; its id follows.
-        stones: What every tombstone's key begins with; the row's id follows.
+        young: The hash of tombstones that deletes go into, id → version.
+        elder: The hash of tombstones that was the younger before.
     """
 
     def __init__(self, prefix: str, template: str, schema: TableSchema) -> None:
         label = _label(schema.table)
         self.head = template.removesuffix("{pk}").replace("{table}", label).replace("{prefix}", prefix)
-        self.stones = f"{prefix}{_OWN}:t:{label}:"
+        self.young = f"{prefix}{_OWN}:t:{label}:young"
+        self.elder = f"{prefix}{_OWN}:t:{label}:elder"
         parts = ("{" + percent(name, _COLUMN_UNSAFE) + "}" for name in schema.key)
         self.template = self.head + ":".join(parts)

@@ -7,8 +7,10 @@ rows and answers with one letter each:
     M  no row to merge    R  the row changed since it was read    T  the key is somebody else's
     E  Redis refused it; the reasons follow in the answer, in the order of the letters
 
-A tombstone is a key of its own, so that readers never see one. A row and a tombstone of the same id
-never exist together. Keys of tombstones are derived, not declared, which Redis Cluster does not take.
+Tombstones lie apart, so that readers never see one: id and version in two hashes per table. Deletes go
+into the younger; when that has been there for the life of a tombstone, it becomes the elder, and the elder,
+whose tombstones have all lived so long by then, goes. So a table's deletes are one command, and forgotten by
+one. A row and a tombstone of the same id never exist together.
 
 What a command of its own would do for each row is done by one command for all of them where there is
 one: a command costs a script more than what it does.
@@ -18,10 +20,10 @@ from __future__ import annotations
 
 __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
-# KEYS: rows, each once, at most some thousands. ARGV: length of the keys' common head, head of the
-# tombstones, their life in ms, then one value per key: the row; or a delete's bare version; or that version
-# and a "<", which removes only what is older, as a truncate does. A row is longer than either. The values
-# of hashes are arguments, those of documents lines of one argument, each after a line feed.
+# KEYS: rows, each once, at most some thousands. ARGV: length of the keys' common head, the younger and the
+# elder hash of tombstones, a tombstone's life in ms, then one value per key: the row; or a delete's bare
+# version; or that version and a "<", which removes only what is older, as a truncate does. A row is longer
+# than either. The values of hashes are arguments, those of documents lines of one, each after a line feed.
 
 # Variables are local and tables are filled by number: to look for a global or for a table's end takes as long
 # as a good part of a command.
@@ -29,12 +31,12 @@ __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 # What is known of each key, and what is told of it at the end.
 _BEGIN = """
 local call, try, sub, keys = redis.call, redis.pcall, string.sub, KEYS
-local cut, stones, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3]
+local cut, young, elder, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3], tonumber(ARGV[4])
 local count = #keys
 local letters, reasons = {}, {}
--- The version of the row that stands there, or of the tombstone; the tombstone's key where there is no row.
-local olds, graves = {}, {}
--- Tombstones whose row is there again.
+-- The version of the row that stands there, or of its tombstone; whether there is no row.
+local olds, missing = {}, {}
+-- Ids of tombstones whose row is there again.
 local fallen, rising = {}, 0
 
 local function refused(i, failure)
@@ -46,28 +48,27 @@ local function unlike(i, failure)
   if string.find(failure.err, 'WRONGTYPE', 1, true) then letters[i] = 'T' else refused(i, failure) end
 end
 
+local ids, whose, sought = {}, {}, 0
 if call('EXISTS', unpack(keys)) == 0 then
-  for i = 1, count do graves[i] = stones .. sub(keys[i], cut) end
-  olds = call('MGET', unpack(graves))
+  sought = count
+  for i = 1, count do ids[i], whose[i], missing[i] = sub(keys[i], cut), i, true end
 else
-  local sought, whose, n = {}, {}, 0
   for i = 1, count do
-    local found, missing = nil, false
+    local found, gone = nil, false
 """
 
 # Here each layout looks for the row `i`: sets `olds[i]`, or that it is missing, or its letter.
 
 _LOOK = """
-    if missing then
-      local grave = stones .. sub(keys[i], cut)
-      n = n + 1
-      graves[i], sought[n], whose[n] = grave, grave, i
+    if gone then
+      sought = sought + 1
+      ids[sought], whose[sought], missing[i] = sub(keys[i], cut), i, true
     end
   end
-  if n > 0 then
-    local versions = call('MGET', unpack(sought))
-    for m = 1, n do olds[whose[m]] = versions[m] end
-  end
+end
+if sought > 0 and call('EXISTS', young, elder) > 0 then
+  local younger, older = call('HMGET', young, unpack(ids)), call('HMGET', elder, unpack(ids))
+  for n = 1, sought do olds[whose[n]] = younger[n] or older[n] end
 end
 """
 
@@ -77,7 +78,7 @@ _DECIDE = """
 local burials, dying, m = {}, {}, 0
 for i = 1, count do
   if not letters[i] then
-    local value, old, grave = values[i], olds[i], graves[i]
+    local value, old = values[i], olds[i]
     local size = #value
     if size <= 20 then
       local version = size == 19 and value or sub(value, 1, 19)
@@ -85,7 +86,7 @@ for i = 1, count do
       else
         letters[i] = 'A'
         m = m + 1
-        dying[m], burials[2 * m - 1], burials[2 * m] = i, grave or (stones .. sub(keys[i], cut)), version
+        dying[m], burials[2 * m - 1], burials[2 * m] = i, sub(keys[i], cut), version
       end
     else
 """
@@ -98,15 +99,26 @@ _END = """
   end
 end
 if m > 0 then
-  local answer = try('MSET', unpack(burials))
-  if answer.err then
+  -- It ends by itself, too: a table that has no deletes any more keeps none for ever.
+  local left = call('PTTL', young)
+  if left >= 0 and left <= 2 * life then
+    call('UNLINK', elder)
+    call('RENAME', young, elder)
+    left = -2
+  end
+  if left < 0 then
+    -- No id is empty. A value of this length makes Redis keep a table from the start, not a list.
+    burials[2 * m + 1], burials[2 * m + 2] = '', string.rep('-', 65)
+  end
+  local answer = try('HSET', young, unpack(burials))
+  if type(answer) == 'table' then
     for n = 1, m do refused(dying[n], answer) end
   else
+    if left < 0 then call('PEXPIRE', young, 3 * life) end
     local dead, n = {}, 0
     for l = 1, m do
-      call('PEXPIRE', burials[2 * l - 1], life)
       local i = dying[l]
-      if not graves[i] then n = n + 1; dead[n] = keys[i] end
+      if not missing[i] then n = n + 1; dead[n] = keys[i] end
     end
     if n > 0 then call('DEL', unpack(dead)) end
   end
@@ -114,7 +126,10 @@ end
 """
 
 _TELL = """
-if rising > 0 then call('DEL', unpack(fallen)) end
+if rising > 0 then
+  call('HDEL', young, unpack(fallen, 1, rising))
+  call('HDEL', elder, unpack(fallen, 1, rising))
+end
 local answer = {table.concat(letters)}
 if next(reasons) then
   for i = 1, count do answer[#answer + 1] = reasons[i] end
@@ -125,15 +140,15 @@ return answer
 # A row is its document, which begins with its version.
 _JSON_LOOK = """
     found = try('GETRANGE', keys[i], 0, 32)
-    if found == '' then missing = true
+    if found == '' then gone = true
     elseif type(found) == 'table' then unlike(i, found)
     elseif sub(found, 1, 14) == '{"_headrace":"' then olds[i] = sub(found, 15)
     else letters[i] = 'T' end
 """
 
 _JSON_VALUES = """
-local values, text, at = {}, ARGV[4], 2
-local find, size = string.find, #ARGV[4]
+local values, text, at = {}, ARGV[5], 2
+local find, size = string.find, #ARGV[5]
 for i = 1, count do
   local stop = find(text, '\\n', at, true) or size + 1
   values[i] = sub(text, at, stop - 1)
@@ -148,7 +163,7 @@ _JSON_WRITE = """
         letters[i] = 'A'
         n = n + 1
         whose[n], rows[2 * n - 1], rows[2 * n] = i, keys[i], value
-        if old and grave then rising = rising + 1; fallen[rising] = grave end
+        if old and missing[i] then rising = rising + 1; fallen[rising] = sub(keys[i], cut) end
       end
 """
 
@@ -170,24 +185,24 @@ _HASH_LOOK = """
     found = try('HGET', keys[i], '_headrace')
     if type(found) == 'table' then unlike(i, found)
     elseif found then olds[i] = found
-    elseif call('EXISTS', keys[i]) == 0 then missing = true
+    elseif call('EXISTS', keys[i]) == 0 then gone = true
     else letters[i] = 'T' end
 """
 
 _HASH_VALUES = """
-local values = {select(4, unpack(ARGV))}
+local values = {select(5, unpack(ARGV))}
 
 -- The arguments of a call are limited to some thousands: columns of Postgres, twice, are fewer.
 local function write(i, old, version, mode, unset, ...)
-  local key, grave = keys[i], graves[i]
+  local key, gone = keys[i], missing[i]
   if old and old > version then letters[i] = 'S'
-  elseif grave and mode == 'p' then letters[i] = 'M'
+  elseif gone and mode == 'p' then letters[i] = 'M'
   else
     local answer = try('HSET', key, ...)
     if type(answer) == 'table' then return refused(i, answer) end
     letters[i] = 'A'
-    if grave then
-      if old then rising = rising + 1; fallen[rising] = grave end
+    if gone then
+      if old then rising = rising + 1; fallen[rising] = sub(key, cut) end
     elseif mode == 'p' then
       if unset then call('HDEL', key, unpack(unset)) end
     else

@@ -46,7 +46,12 @@ class _Table:
         self.documents = JsonLayout(schema)
         self.layout: Layout = HashLayout(schema) if config.format == "hash" else self.documents
         life = int(config.tombstone_hours * 3_600_000)
-        self.preamble: tuple[Any, ...] = (len(self.keys.head.encode()), self.keys.stones, life)
+        self.preamble: tuple[Any, ...] = (
+            len(self.keys.head.encode()),
+            self.keys.young,
+            self.keys.elder,
+            life,
+        )
 
     def row_keys(self, keys: Sequence[Key]) -> list[str]:
         """Return where these rows lie."""
@@ -57,7 +62,7 @@ class _Table:
 class RedisSink:
     """Mirrors tables into keys.
 
-    Tombstones live as long as ``tombstone_hours``: a replay of an older past needs a new epoch. Redis
+    Tombstones live for ``tombstone_hours`` at least: a replay of an older past needs a new epoch. Redis
     Cluster is not supported: a script call spans keys of many slots.
     """
 
@@ -151,12 +156,17 @@ class RedisSink:
     ) -> Call:
         named = ids([changes[n].key for n in partial])
         rows = table.layout.fetch(self._client.redis, [table.keys.head + key for key in named])
-        stones = self._client.redis.mget([table.keys.stones + key for key in named])
+        stones = zip(
+            self._client.redis.hmget(table.keys.young, named),
+            self._client.redis.hmget(table.keys.elder, named),
+            strict=True,
+        )
         call = Call([], [], [])
-        for number, key, found, stone in zip(partial, named, rows, stones, strict=True):
+        for number, key, found, (young, elder) in zip(partial, named, rows, stones, strict=True):
             change = changes[number]
             if found is None:
-                outcomes[number] = STALE if stone and int(stone) > change.position.version else ROW_MISSING
+                stone = int(young or elder or 0)
+                outcomes[number] = STALE if stone > change.position.version else ROW_MISSING
             elif found[0] > change.position.version:
                 outcomes[number] = STALE
             else:
@@ -276,8 +286,7 @@ class RedisSink:
                     if row
                 ]
                 self._unlink(ours)
-            for page in self._pages(table.keys.stones):
-                self._unlink(page)
+            self._unlink([table.keys.young, table.keys.elder])
             self._client.redis.hdel(claims_key(self.config.key_prefix), table.keys.head)
 
     def _ours(self, table: _Table, keys: Sequence[bytes]) -> list[bytes]:
@@ -285,7 +294,7 @@ class RedisSink:
         rows = table.layout.fetch(self._client.redis, keys)
         return [key for key, row in zip(keys, rows, strict=True) if row is not None]
 
-    def _unlink(self, keys: Sequence[bytes]) -> None:
+    def _unlink(self, keys: Sequence[bytes | str]) -> None:
         if keys:
             self._client.redis.unlink(*keys)
 

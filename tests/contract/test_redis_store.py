@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -136,13 +137,52 @@ def test_a_template_that_lets_keys_meet_is_refused(template: str) -> None:
 # ------------------------------------------------------------ deletes
 
 
-def test_a_tombstone_has_an_end(server: Server) -> None:
-    sink = server.sink(tombstone_hours=1)
+def test_a_tombstone_has_an_end(server: Server, style: str) -> None:
+    sink = server.sink(format=style, tombstone_hours=1)
+    sink.apply(ORDERS, [delete(ORDERS, 1, at(5)), delete(ORDERS, 2, at(6))])
+    young = f"{server.prefix}__headrace:t:orders:young"
+    assert 3 * 3_590_000 < server.redis.pttl(young) <= 3 * 3_600_000
+    assert server.redis.hmget(young, "1", "2") == [at(5).text, at(6).text]
+    assert server.do("OBJECT", "ENCODING", young) == "hashtable"
+    assert sink.apply(ORDERS, [order(1, at(6)), order(2, at(5))]) == [APPLIED, STALE]
+    assert server.redis.hmget(young, "1", "2") == [None, at(6).text]
+    sink.drop(ORDERS)
+    assert not server.redis.exists(young)
+    sink.close()
+
+
+def test_tombstones_are_remembered_for_their_life_and_forgotten_together(server: Server, style: str) -> None:
+    """As if time went by: the younger hash is told that it has been there for a tombstone's life."""
+    sink = server.sink(format=style, tombstone_hours=1)
+    young, elder = (f"{server.prefix}__headrace:t:orders:{name}" for name in ("young", "elder"))
+    sink.apply(ORDERS, [delete(ORDERS, n, at(10)) for n in (1, 2, 3)])
+    server.redis.pexpire(young, 2 * 3_600_000 + 60_000)
+    sink.apply(ORDERS, [delete(ORDERS, 4, at(10))])
+    assert server.redis.hlen(young) == 5
+    server.redis.pexpire(young, 2 * 3_600_000)
+    assert sink.apply(ORDERS, [delete(ORDERS, 5, at(10)), delete(ORDERS, 1, at(20))]) == [APPLIED] * 2
+    assert server.redis.hmget(young, "1", "4", "5") == [at(20).text, None, at(10).text]
+    assert 3 * 3_590_000 < server.redis.pttl(young) <= 3 * 3_600_000
+    assert 2 * 3_590_000 < server.redis.pttl(elder) <= 2 * 3_600_000
+    assert sink.apply(ORDERS, [order(n, at(9)) for n in (1, 2, 4, 5)]) == [STALE] * 4
+    assert sink.apply(ORDERS, [order(1, at(15)), delete(ORDERS, 2, at(5))]) == [STALE] * 2
+    assert sink.apply(ORDERS, [order(3, at(9), item="jug", absent=["note"])]) == [STALE]
+    assert sink.apply(ORDERS, [order(3, at(11)), order(1, at(21))]) == [APPLIED] * 2
+    assert server.redis.hmget(young, "1", "3") == server.redis.hmget(elder, "1", "3") == [None, None]
+    server.redis.pexpire(young, 3_600_000)
+    sink.apply(ORDERS, [delete(ORDERS, 6, at(10))])
+    assert sink.apply(ORDERS, [order(n, at(9)) for n in (2, 4, 5, 6)]) == [APPLIED, APPLIED, STALE, STALE]
+    assert state(sink, ORDERS) == expected(
+        ORDERS, [order(1, at(21)), order(3, at(11)), order(2, at(9)), order(4, at(9))]
+    )
+    sink.close()
+
+
+def test_a_short_life_ends(server: Server, style: str) -> None:
+    sink = server.sink(format=style, tombstone_hours=0.1 / 3600)
     sink.apply(ORDERS, [delete(ORDERS, 1, at(5))])
-    stone = f"{server.prefix}__headrace:t:orders:1"
-    assert 3_590_000 < server.redis.pttl(stone) <= 3_600_000
-    assert sink.apply(ORDERS, [order(1, at(6))]) == [APPLIED]
-    assert not server.redis.exists(stone)
+    time.sleep(0.35)
+    assert sink.apply(ORDERS, [order(1, at(4))]) == [APPLIED]
     sink.close()
 
 
