@@ -14,6 +14,7 @@ from hashlib import md5
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import orjson
 
 from headrace.model.change import Change, Ignored, Op, Origin, Poison, Record, Truncate
@@ -208,19 +209,28 @@ class Decoder:
         if value is None:
             return Ignored(place, "tombstone")
         try:
-            envelope = orjson.loads(value)
-            origin = _origin(place, envelope)
-            before, after = (_text(envelope.get(image)) for image in ("before", "after"))
-        except _WRONG as error:
-            why = f"{type(error).__name__}: {error}"[:500]
-            return Poison(place, "RECORD_MALFORMED", why, self._told_key(key))
-        return self.decode(origin, envelope.get("op"), before, after, key)
+            envelope = _split(value)
+            before, after = _text(envelope.before), _text(envelope.after)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            return Poison(place, "RECORD_MALFORMED", str(error)[:500], self._told_key(key))
+        source = envelope.source or _NO_SOURCE
+        origin = replace(
+            place,
+            lsn=source.lsn,
+            tx=source.tx,
+            committed_ms=source.ts_ms,
+            snapshot=not streamed(source.snapshot),
+        )
+        return self.decode(origin, envelope.op, before, after, key)
 
     def _rekeyed(self, origin: Origin, op: str | None, key: bytes | None) -> Poison | None:
         """Refuse a row that the source tells from others by other columns than the schema says."""
         if not key or op not in ("c", "u", "r", "d"):
             return None
-        image = orjson.loads(key)
+        try:
+            image = orjson.loads(key)
+        except orjson.JSONDecodeError:
+            return None  # the row tells its key, too
         if not isinstance(image, dict) or image.keys() == set(self._schema.key):
             return None
         names = tuple(image)
@@ -261,6 +271,8 @@ class Decoder:
             return Truncate(self._schema.table, position, origin)
         if op == "m":
             return Ignored(origin, "logical message")
+        if op is None:
+            return Poison(origin, "RECORD_MALFORMED", "this is no envelope")
         return Poison(origin, "RECORD_UNKNOWN", f"op is {op!r}")
 
     def _row(self, image: Mapping[str, Any], absent: frozenset[str]) -> dict[str, Any]:
@@ -293,19 +305,28 @@ def _java_uuid(text: str) -> str:
     return str(UUID(bytes=md5(text.encode(), usedforsecurity=False).digest(), version=3))
 
 
-def _text(image: Any) -> str | None:
-    return None if image is None else orjson.dumps(image).decode()
+class _Source(msgspec.Struct):
+    lsn: int | None = None
+    tx: int | None = msgspec.field(default=None, name="txId")
+    ts_ms: int | None = None
+    snapshot: str | None = None
 
 
-def _origin(place: Origin, envelope: Mapping[str, Any]) -> Origin:
-    source = envelope.get("source") or {}
-    lsn, tx, committed = (
-        value if isinstance(value, int) else None
-        for value in (source.get(name) for name in ("lsn", "txId", "ts_ms"))
-    )
-    return replace(
-        place, lsn=lsn, tx=tx, committed_ms=committed, snapshot=not streamed(source.get("snapshot"))
-    )
+class _Envelope(msgspec.Struct):
+    before: msgspec.Raw = msgspec.Raw(b"null")
+    after: msgspec.Raw = msgspec.Raw(b"null")
+    op: str | None = None
+    source: _Source | None = None
+
+
+_NO_SOURCE = _Source()
+_split = msgspec.json.Decoder(_Envelope).decode
+"""Split a record into what :data:`ENVELOPE` names; row images stay JSON text, as they are written."""
+
+
+def _text(image: msgspec.Raw) -> str | None:
+    text = bytes(image)
+    return None if text == b"null" else text.decode()
 
 
 def streamed(snapshot: str | None) -> bool:

@@ -14,12 +14,13 @@ from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import carry_of, holds_of, partition_applier, sink_of
-from spark_jobs.driver_apply import SMALL, apply_in_driver
-from spark_jobs.offsets import planned, settled_last
+from spark_jobs.driver_apply import SMALL, apply_few, apply_in_driver
+from spark_jobs.few import Few
+from spark_jobs.offsets import Ranges, planned, settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
 from spark_jobs.report import REPORT, Report, store_may_recover
-from spark_jobs.rewind import Ranges, kafka_has_it, lost, parts, read_again
+from spark_jobs.rewind import kafka_has_it, lost, parts, read_again
 from spark_jobs.settle import set_aside_again, settle
 
 __all__ = ["Batches"]
@@ -49,6 +50,8 @@ class Batches:
         self._progress = progress
         self._turn = turn
         self._holding = holding
+        self._few = Few(spec.kafka_bootstrap, f"headrace-{spec.sink}")
+        self._over = False
         self._at_rest = time.monotonic()
         self.unavailable = False
 
@@ -91,6 +94,15 @@ class Batches:
             self._at_rest = time.monotonic()
             self._turn.release()
 
+    def close(self) -> None:
+        """Say that there will be no more batches; what is under way ends by itself."""
+        self._over = True
+        if self._turn.acquire(blocking=False):
+            try:
+                self._few.close()
+            finally:
+                self._turn.release()
+
     @contextmanager
     def _said(self) -> Iterator[None]:
         try:
@@ -113,12 +125,18 @@ class Batches:
             sink = sink_of(pipeline)[0]
             gone = _patiently(lambda: lost(sink, span.begins), progress)
             self._bring_forward(session, pipeline, batch_id - 1, gone)
-            report = self._applied(decoded, pipeline, batch_id, span.records)
+            few = self._few.read(span.ranges) if span.records <= SMALL else None
+            if few is not None:
+                report = self._applied(pipeline, lambda: apply_few(few, pipeline, batch_id))
+            else:
+                report = self._by_spark(decoded, pipeline, batch_id, span.records)
             settle(spec, sink, batch_id, session, report, span.ends)
             carry_of(pipeline, batch_id).discard(report.spent)
             progress.batch(batch_id, time.monotonic() - started, report, span.ends)
             self._at_rest = time.monotonic()
             self.unavailable = False
+            if self._over:
+                self._few.close()
         progress.state("running")
         took = time.monotonic() - started
         if _MANY < span.records <= SMALL and took > _BUSY_S:
@@ -126,16 +144,19 @@ class Batches:
             # size, so a rest as long as the work halves the work.
             time.sleep(min(_LONGEST_REST_S, took))
 
-    def _applied(self, decoded: DataFrame, pipeline: str, batch_id: int, records: int) -> Report:
+    def _by_spark(self, decoded: DataFrame, pipeline: str, batch_id: int, records: int) -> Report:
         placement = sink_of(pipeline)[0].placement
 
-        def apply() -> Report:
+        def apply() -> list[Report]:
             if placement == "driver" or records <= SMALL:
-                return _whole(apply_in_driver(decoded, pipeline, batch_id, records))
+                return apply_in_driver(decoded, pipeline, batch_id, records)
             rows = decoded.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
-            return _whole([Report.load(bytes(row.report)) for row in rows])
+            return [Report.load(bytes(row.report)) for row in rows]
 
-        report = _patiently(apply, self._progress)
+        return self._applied(pipeline, apply)
+
+    def _applied(self, pipeline: str, apply: Callable[[], list[Report]]) -> Report:
+        report = _patiently(lambda: _whole(apply()), self._progress)
         report.holds.add(holds_of(pipeline))
         return report
 
@@ -145,7 +166,7 @@ class Batches:
         for part in parts(gone, self._spec.max_offsets_per_trigger):
             again, records = read_again(session, self._spec, part)
             with kafka_has_it(self._spec.sink):
-                report = self._applied(again, pipeline, batch_id, records)
+                report = self._by_spark(again, pipeline, batch_id, records)
             set_aside_again(self._spec, session, report)
             sink.settle({place: end - 1 for place, (_, end) in part.items()})
             self._progress.request(report)

@@ -1,22 +1,25 @@
-"""Apply in the driver: small batches, and sinks that commit a table at a time."""
+"""Apply in the driver: a few records, and sinks that commit a table at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from headrace.model.change import Origin, Record
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import apply_records, carry_of, holds_of, sink_of
 from spark_jobs.decode import decoders, records
+from spark_jobs.few import Raw
 from spark_jobs.report import Report
 
-__all__ = ["SMALL", "apply_in_driver"]
+__all__ = ["SMALL", "apply_few", "apply_in_driver"]
 
 SMALL = 2_000
-"""Up to so many records one task reads them all, and the way to an executor's Python is not worth it."""
+"""Up to so many records the way to an executor's Python is not worth it, nor is a job to read them."""
 
 _THREADS = 4
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
@@ -27,16 +30,39 @@ def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int, size: in
     # One task that reads several partitions costs less than a task for each; a lake's batch may be large.
     small = size <= SMALL
     table = (envelopes.coalesce(1) if small else envelopes).toArrow()
+
+    def part(topic: str) -> Iterable[Record]:
+        rows: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by(_ORDER)
+        return records(rows.to_batches(), decoders(pipeline))
+
+    return _applied(table["topic"].unique().to_pylist(), part, pipeline, batch_id)
+
+
+def apply_few(found: Iterable[Raw], pipeline: str, batch_id: int) -> list[Report]:
+    """Apply records that were read without Spark; one report per table."""
+    topics: dict[str, list[Raw]] = {}
+    for raw in found:
+        topics.setdefault(raw.topic, []).append(raw)
+
+    def part(topic: str) -> Iterable[Record]:
+        decode = decoders(pipeline)[topic].decode_raw
+        return (decode(Origin(topic, r.partition, r.offset), r.key, r.value) for r in topics[topic])
+
+    return _applied(list(topics), part, pipeline, batch_id)
+
+
+def _applied(
+    topics: Sequence[str], part: Callable[[str], Iterable[Record]], pipeline: str, batch_id: int
+) -> list[Report]:
     sink, tables = sink_of(pipeline)
     hit("batch.decoded", sink.kind)
     carry = carry_of(pipeline, batch_id)
 
     def one(topic: str) -> Report:
-        part: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by(_ORDER)
-        by_topic = decoders(pipeline)
-        decoded = records(part.to_batches(), by_topic)
-        return apply_records(decoded, sink, tables, carry, holds_of(pipeline)).drift(tables, by_topic)
+        report = apply_records(part(topic), sink, tables, carry, holds_of(pipeline))
+        return report.drift(tables, decoders(pipeline))
 
-    topics = table["topic"].unique().to_pylist()
+    if len(topics) == 1:
+        return [one(topics[0])]
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="table") as pool:
         return list(pool.map(one, topics))

@@ -7,12 +7,16 @@ partition is often a commit marker, which is never delivered, and lag would neve
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from spark_jobs.settle import Settled
 
-__all__ = ["Span", "planned", "settled_last"]
+__all__ = ["Ranges", "Span", "planned", "settled_last"]
+
+Ranges = Mapping[tuple[str, int], tuple[int, int]]
+"""(topic, partition) → first offset and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,15 @@ class Span:
     begins: Settled
     ends: Settled
     records: int
+
+    @property
+    def ranges(self) -> Ranges:
+        """Return what is new in each partition; one that nobody has said anything of begins with its log."""
+        return {
+            place: (self.begins.get(place, -1) + 1, end + 1)
+            for place, end in self.ends.items()
+            if end > self.begins.get(place, -1)
+        }
 
 
 def planned(checkpoint: Path, batch_id: int) -> Span:

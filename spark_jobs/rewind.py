@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
@@ -19,14 +19,12 @@ from headrace.model.errors import SinkError
 from sinks.base import Sink
 from spark_jobs.decode import envelopes
 from spark_jobs.explain import explain
+from spark_jobs.offsets import Ranges
 from spark_jobs.settle import Settled
 
-__all__ = ["Ranges", "kafka_has_it", "lost", "parts", "read_again"]
+__all__ = ["kafka_has_it", "lost", "parts", "read_again"]
 
 _log = logging.getLogger("headrace")
-
-Ranges = Mapping[tuple[str, int], tuple[int, int]]
-"""(topic, partition) → first offset and the one after the last."""
 
 
 def lost(sink: Sink, settled: Settled) -> Ranges:

@@ -142,6 +142,7 @@ class Watch:
     def _end(running: _Running, state: str) -> None:
         if running.query is not None and running.query.isActive:
             running.query.stop()
+        running.batches.close()
         running.progress.state(state)
 
 

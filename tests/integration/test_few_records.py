@@ -1,0 +1,196 @@
+"""A few records are read without Spark: the same records, and what becomes of them is the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from connectors.debezium import Decoder
+from headrace.config.pipeline import TableSpec
+from headrace.model.change import Change, Origin, Poison, Record
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from spark_jobs.decode import records
+from spark_jobs.few import Few
+from tests.golden.meaning import column_of, goldens
+from tests.golden.record import PLACEHOLDER
+from tests.support.stack import RunningStack
+
+pytestmark = pytest.mark.stack
+
+
+class Log:
+    """A topic of one partition, written to in transactions."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.topic = f"few-{uuid.uuid4().hex}"
+        quiet: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self.admin = AdminClient(quiet)
+        self.admin.create_topics([NewTopic(self.topic, 1, 1)])[self.topic].result()
+        self._producer = Producer({**quiet, "transactional.id": self.topic})
+        self._producer.init_transactions()
+
+    def write(self, *values: bytes, commit: bool = True) -> None:
+        self._producer.begin_transaction()
+        for value in values:
+            self._producer.produce(self.topic, value, b"key")
+        self._producer.flush()
+        (self._producer.commit_transaction if commit else self._producer.abort_transaction)()
+
+
+@pytest.fixture(scope="module")
+def few(stack: RunningStack) -> Iterator[Few]:
+    reader = Few(stack.endpoints.kafka_bootstrap, "test-few", patience=30)
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def log(stack: RunningStack) -> Log:
+    return Log(stack.endpoints.kafka_bootstrap)
+
+
+class TestReading:
+    def test_ranges_are_read_whole_and_no_further(self, few: Few, log: Log) -> None:
+        log.write(b"0", b"1")  # 2 is the commit marker
+        log.write(b"3", commit=False)  # 4 is the marker
+        log.write(b"5", b"6")  # 7
+        log.write(b"8")
+        for begin, end, expected in (
+            (0, 8, [0, 1, 5, 6]),
+            (1, 6, [1, 5]),
+            (2, 5, []),
+            (6, 8, [6]),
+            (7, 8, []),
+        ):
+            found = few.read({(log.topic, 0): (begin, end)})
+            assert found is not None
+            assert [raw.offset for raw in found] == expected
+            assert [raw.value for raw in found] == [str(offset).encode() for offset in expected]
+            assert {raw.key for raw in found} <= {b"key"}
+
+    def test_several_partitions_at_once(self, few: Few, stack: RunningStack) -> None:
+        logs = [Log(stack.endpoints.kafka_bootstrap) for _ in range(3)]
+        for number, log in enumerate(logs):
+            log.write(*(b"x" * 2_000 for _ in range(number * 200)), b"last")
+        found = few.read({(log.topic, 0): (0, number * 200 + 2) for number, log in enumerate(logs)})
+        assert found is not None
+        for number, log in enumerate(logs):
+            assert [raw.offset for raw in found if raw.topic == log.topic] == list(range(number * 200 + 1))
+
+    def test_what_is_gone_is_not_passed_over(self, few: Few, log: Log) -> None:
+        log.write(b"0", b"1", b"2")
+        log.admin.delete_records([TopicPartition(log.topic, 0, 2)])
+        for _ in range(50):
+            if few.read({(log.topic, 0): (0, 4)}) is None:
+                break
+            time.sleep(0.1)
+        assert few.read({(log.topic, 0): (0, 4)}) is None
+        found = few.read({(log.topic, 0): (2, 4)})
+        assert found is not None
+        assert [raw.offset for raw in found] == [2]
+
+    def test_a_broker_that_does_not_answer_is_not_waited_for(self) -> None:
+        began = time.monotonic()
+        assert Few("127.0.0.1:9", "test-few").read({("t", 0): (0, 1)}) is None
+        assert time.monotonic() - began < 5
+
+
+SOURCE = {"lsn": 7, "txId": 3, "ts_ms": 1_700_000_000_000, "snapshot": "false", "sequence": '["1","2"]'}
+KEY = b'{"id":1}'
+
+
+def envelope(
+    op: str | None, *, before: str = "null", after: str = "null", snapshot: str | None = "false"
+) -> bytes:
+    source = json.dumps({**SOURCE, "snapshot": snapshot})
+    return f'{{"before":{before},"after":{after},"source":{source},"op":{json.dumps(op)},"ts_ms":1}}'.encode()
+
+
+def specimens(image: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Return keys and values of records about a row."""
+    return [
+        (KEY, envelope("c", after=image)),
+        (KEY, envelope("u", before=image, after=image, snapshot=None)),
+        (KEY, envelope("r", after=image, snapshot="last")),
+        (KEY, envelope("d", before='{"id":1}')),
+        (b'{"other":1}', envelope("u", after=image)),
+        (b'{"id":1,"other":2}', envelope("u", after=image)),
+        (b"{", envelope("u", after=image)),
+        (None, envelope("t")),
+        (None, envelope("m")),
+        (KEY, None),
+        (KEY, b"{"),
+        (KEY, b""),
+        (KEY, b"{}"),
+        (KEY, b"[1]"),
+        (KEY, envelope(None, after=image)),
+        (KEY, envelope("x", after=image)),
+        (KEY, envelope("c")),
+        (KEY, envelope("d")),
+    ]
+
+
+def test_both_ways_to_a_change_agree(stack: RunningStack, tmp_path: Path) -> None:
+    tables, sent = [], []
+    for number, golden in enumerate(goldens()):
+        column = column_of(golden)
+        if column is None:
+            continue
+        schema = TableSchema(
+            TableId("public", f"t{number}"), (Column("id", LogicalType.INT32), column), ("id",)
+        )
+        tables.append(TableSpec(topic=f"t{number}", epoch=1, table=schema.as_dict()))
+        for offset, (key, value) in enumerate(specimens(f'{{"id":1,"v":{golden.value}}}')):
+            sent.append((f"t{number}", 0, offset, key, value))
+    split = split_by_spark(sent, tables, tmp_path)
+    decoders = {t.topic: Decoder(t.schema_, t.epoch, PLACEHOLDER) for t in tables}
+    by_spark = list(records(split.to_batches(), decoders))
+    assert len(by_spark) == len(sent) > 3_000
+    kinds = set()
+    for (topic, partition, offset, key, value), found in zip(sent, by_spark, strict=True):
+        straight = decoders[topic].decode_raw(Origin(topic, partition, offset), key, value)
+        if isinstance(straight, Poison) and isinstance(found, Poison) and found.key is None:
+            straight = replace(straight, key=None)  # Spark hands the key on only where it is needed
+        assert told(straight) == told(found), (topic, key, value)
+        kinds.add(type(straight))
+    assert len(kinds) == 4
+
+
+def told(record: Record) -> object:
+    """Return what matters of a record; the words of a reason may differ."""
+    if isinstance(record, Poison):
+        return record.code, record.key
+    if isinstance(record, Change):
+        return repr(record)  # NaN is like NaN
+    return type(record), record.origin.offset
+
+
+def split_by_spark(sent: Sequence[tuple[object, ...]], tables: list[TableSpec], room: Path) -> pa.Table:
+    """Return what Spark makes of records, from a process of its own."""
+    topics, partitions, offsets, keys, values = zip(*sent, strict=True)
+    table = pa.table(
+        {
+            "topic": pa.array(topics),
+            "partition": pa.array(partitions, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
+    with pa.ipc.new_file(room / "sent.arrow", table.schema) as writer:
+        writer.write_table(table)
+    (room / "tables.json").write_text(json.dumps([spec.model_dump(mode="json") for spec in tables]))
+    subprocess.run([sys.executable, "-m", "tests.support.spark_split", str(room)], check=True, timeout=120)
+    return pa.ipc.open_file(room / "split.arrow").read_all()
