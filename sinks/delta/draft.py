@@ -1,9 +1,11 @@
-"""A change of a table in the making: files are written at once, then named by one commit or removed."""
+"""A change of a table in the making: files are written first, then named by one commit or removed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.observe.failpoints import hit
-from sinks.delta.files import DataFile, new_name, pieces, small, statistics, write
+from sinks.delta.files import DataFile, new_name, pieces, small, statistics, sync, write
 from sinks.delta.index import KeyIndex
 from sinks.delta.log import Conflict
 from sinks.delta.table import LakeTable
@@ -24,7 +26,8 @@ __all__ = ["Draft"]
 class Draft:
     """What one commit will do; leaving the ``with`` block without a commit leaves nothing behind.
 
-    Only the rows of one file are in memory at a time, however many files the change touches.
+    Only the rows of two files are in memory at a time, however many files the change touches: those of
+    the file being written, and those being gathered for the next.
 
     Args:
         table: The table to change.
@@ -36,8 +39,11 @@ class Draft:
     _old: list[DataFile] = field(default_factory=list)
     _hidden: list[tuple[DataFile, np.ndarray]] = field(default_factory=list)
     _new: list[DataFile] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
     _vectors: list[dict[str, Any]] = field(default_factory=list)
     _pool: list[pa.Table] = field(default_factory=list)
+    _beside: ThreadPoolExecutor | None = None
+    _writing: Future[DataFile] | None = None
 
     def __enter__(self) -> Draft:
         return self
@@ -45,14 +51,18 @@ class Draft:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._writing is not None:
+            wait([self._writing])
+        if self._beside is not None:
+            self._beside.shutdown()
         if error is None:
             return
         # A commit may fail in what comes after it, e.g. a checkpoint: then the files are the table's.
-        named = [file.path for file in self._new] + [vector["pathOrInlineDv"] for vector in self._vectors]
+        named = self._names + [vector["pathOrInlineDv"] for vector in self._vectors]
         if not self.table.was_committed(named):
-            for file in self._new:
-                (self.table.path / file.path).unlink(missing_ok=True)
-                self.index.forget(self.table.path / file.path)
+            for name in self._names:
+                (self.table.path / name).unlink(missing_ok=True)
+                self.index.forget(self.table.path / name)
 
     def remove(self, files: Iterable[DataFile]) -> None:
         """Let files be no longer part of the table."""
@@ -65,21 +75,37 @@ class Draft:
     def add(self, rows: pa.Table) -> None:
         """Add rows: as a file when they are many, else together with others."""
         if not small(rows):
-            self._write(rows)
-            return
-        self._pool.append(rows)
-        pooled = pa.concat_tables(self._pool)
-        if not small(pooled):
-            self._pool = []
-            self._write(pooled)
+            self._write_beside(rows)
+        elif len(rows):
+            self._pool.append(rows)
+            pooled = pa.concat_tables(self._pool)
+            if not small(pooled):
+                self._pool = []
+                self._write_beside(pooled)
 
-    def _write(self, rows: pa.Table) -> None:
+    def _write_beside(self, rows: pa.Table) -> None:
+        """Write files while the caller gathers rows for the next."""
+        if self._beside is None:
+            self._beside = ThreadPoolExecutor(1)
         for piece in pieces(rows):
-            name = new_name()
-            path = self.table.path / name
-            write(path, piece)
-            self._new.append(DataFile(name, path.stat().st_size, len(piece), statistics=statistics(piece)))
-            self.index.add(path, piece)
+            self._written()
+            self._writing = self._beside.submit(self._write, self._named(), piece, force=True)
+
+    def _written(self) -> None:
+        if self._writing is not None:
+            self._new.append(self._writing.result())
+            self._writing = None
+
+    def _named(self) -> Path:
+        self._names.append(new_name())
+        return self.table.path / self._names[-1]
+
+    def _write(self, path: Path, rows: pa.Table, *, force: bool) -> DataFile:
+        write(path, rows)
+        if force:
+            sync(path)
+        self.index.add(path, rows)
+        return DataFile(path.name, path.stat().st_size, len(rows), statistics=statistics(rows))
 
     def commit(self) -> list[DataFile]:
         """Commit; return the files that are no longer part of the table.
@@ -88,8 +114,11 @@ class Draft:
             Conflict: The table has moved on; nothing was changed.
             OSError: The disk refuses; nothing was changed.
         """
+        unforced = []
         if self._pool:
-            self._write(pa.concat_tables(self._pool))
+            unforced = [self._named()]
+            self._new.append(self._write(unforced[0], pa.concat_tables(self._pool), force=False))
+        self._written()
         before = [*self._old, *(file for file, _ in self._hidden)]
         masked: list[DataFile] = []
         if self._hidden:
@@ -102,7 +131,7 @@ class Draft:
         if not before and not after:
             return []
         hit("delta.before_commit", "delta")
-        self.table.commit(before, after)
+        self.table.commit(before, after, unforced)
         hit("delta.after_commit", "delta")
         if not all((self.table.path / file.path).exists() for file in self._new):
             # Another writer's VACUUM without a retention takes files that no commit names yet.

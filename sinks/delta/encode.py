@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.model.change import Change
@@ -16,26 +18,33 @@ from sinks.delta.shape import COMMITTED_MS, KEY, LSN, METADATA, OFFSET, TX, VERS
 __all__ = ["encode"]
 
 _Values = Sequence[Any]
+_FEW = 256
 _UNFIT = (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError, AttributeError)
 """What Arrow and the model's parsers raise for a value that is none of the column's type."""
+_LISTS = {list, tuple, type(None)}
+"""Of what Arrow would take for a list: not a text, which it would take for a list of letters."""
 
 
 def encode(
-    shape: Shape, changes: Sequence[Change], keys: Sequence[str]
+    shape: Shape, changes: Sequence[Change], keys: pa.Array, versions: np.ndarray
 ) -> tuple[pa.Table, dict[int, Rejected]]:
     """Return upserts as a table, one row each, and for each that does not fit its number and why.
 
     Absent columns are NULL; so are the values of rejected rows. The caller must use neither.
+
+    Args:
+        shape: The table's columns.
+        changes: The upserts.
+        keys: The id of each one's key.
+        versions: The version of each.
     """
-    rows = [change.row for change in changes]
     rejected: dict[int, Rejected] = {}
-    columns = [
-        _column(field, [row.get(field.column.name) for row in rows], rejected) for field in shape.fields
-    ]
+    values = _values([change.row for change in changes], [field.column.name for field in shape.fields])
+    columns = [_column(field, column, rejected) for field, column in zip(shape.fields, values, strict=True)]
     origins = [change.origin for change in changes]
     metadata = {
         KEY: keys,
-        VERSION: [change.position.version for change in changes],
+        VERSION: versions,
         OFFSET: [origin.offset for origin in origins],
         LSN: [origin.lsn for origin in origins],
         TX: [origin.tx for origin in origins],
@@ -43,6 +52,22 @@ def encode(
     }
     columns += [pa.array(metadata[field.name], field.type) for field in METADATA]
     return pa.Table.from_arrays(columns, schema=shape.arrow), rejected
+
+
+def _values(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[list[Any]]:
+    """Return the rows' values, a list for each name."""
+    columns: list[list[Any]] = [[] for _ in names]
+    take = itemgetter(*names) if len(names) > 1 else lambda row: (row[names[0]],)
+    # A few rows at a time: a pass over all of them for every column would fetch each from memory again.
+    for start in range(0, len(rows), _FEW):
+        few = rows[start : start + _FEW]
+        try:
+            found = list(zip(*map(take, few), strict=True))
+        except KeyError:  # of a partial change
+            found = [tuple(row.get(name) for row in few) for name in names]
+        for column, values in zip(columns, found, strict=True):
+            column.extend(values)
+    return columns
 
 
 def _column(field: Field, values: list[Any], rejected: dict[int, Rejected]) -> pa.Array:
@@ -68,8 +93,13 @@ def _why(field: Field) -> Rejected:
 
 
 def _nested(field: Field, values: _Values, depth: int) -> pa.Array:
+    encoder = _ENCODERS.get(field.column.type, _text)
     if not depth:
-        return _ENCODERS.get(field.column.type, _text)(field, values)
+        return encoder(field, values)
+    if encoder is _text and depth == 1:
+        if not set(map(type, values)) <= _LISTS:
+            raise TypeError("no array")
+        return pa.array(values, field.list_of(1))
     offsets = [0]
     flat: list[Any] = []
     for value in values:

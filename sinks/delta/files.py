@@ -1,11 +1,12 @@
-"""Data files: Parquet, written whole, on disk for good before a commit names them."""
+"""Data files: Parquet, written whole, on the disk for good before a commit names them."""
 
 from __future__ import annotations
 
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "small",
     "statistics",
     "sync",
+    "sync_all",
     "within",
     "write",
 ]
@@ -36,6 +38,8 @@ _ROWS = 65_536
 _BYTES = 32 << 20
 _SMALL = 4
 """A file of less than a quarter of these is small."""
+_TINY = 16
+"""A file of less than a sixteenth of these is tiny."""
 
 _DAYS = (-719_162, 2_932_896)  # years 1 … 9999, which every reader of statistics understands
 _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
@@ -79,6 +83,11 @@ class DataFile:
         """Return whether the file is better joined with others."""
         return self.live < _ROWS // _SMALL and self.size < _BYTES // _SMALL // 2
 
+    @property
+    def tiny(self) -> bool:
+        """Return whether joining it with others costs next to nothing."""
+        return self.live < _ROWS // _TINY and self.size < _BYTES // _TINY // 2
+
 
 def small(table: pa.Table) -> bool:
     """Return whether rows are too few for a file of their own."""
@@ -110,13 +119,26 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_all(paths: Sequence[Path]) -> None:
+    """Force files to the disk, all at once: one journal entry of the file system may serve them all.
+
+    Raises:
+        OSError: The disk refuses; what was written may be lost.
+    """
+    if len(paths) == 1:
+        sync(paths[0])
+    elif paths:
+        with ThreadPoolExecutor(min(len(paths), 8)) as pool:
+            list(pool.map(sync, paths))
+
+
 def new_name() -> str:
     """Return a file name that no file has."""
     return f"part-{uuid.uuid4()}.snappy.parquet"
 
 
 def write(path: Path, table: pa.Table) -> None:
-    """Write a table as one file that survives a power cut.
+    """Write a table as one file, which is yet to be forced to the disk.
 
     Raises:
         OSError: The disk refuses; nothing is left behind.
@@ -124,7 +146,6 @@ def write(path: Path, table: pa.Table) -> None:
     try:
         # Files are rewritten often: what makes them smaller at the price of a second pass does not pay.
         pq.write_table(table, path, compression="snappy", use_dictionary=False, store_schema=False)
-        sync(path)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

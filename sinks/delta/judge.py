@@ -22,12 +22,14 @@ class Verdict:
         write: Whether the change's row is to be written.
         bury: Whether the change is a deletion to be remembered.
         remove: Whether the stored row of the change's key is to go, because it is replaced or deleted.
+        partial: Whether the change leaves columns as they are.
     """
 
     outcomes: list[Outcome]
     write: np.ndarray
     bury: np.ndarray
     remove: np.ndarray
+    partial: np.ndarray
 
     def reject(self, number: int, why: Rejected) -> None:
         """Take one change out: nothing of it is applied."""
@@ -42,18 +44,20 @@ def numbers(chosen: np.ndarray) -> list[int]:
     return positions
 
 
-def judge(changes: Sequence[Change], rows: np.ndarray, tombstones: np.ndarray) -> Verdict:
+def judge(
+    changes: Sequence[Change], versions: np.ndarray, rows: np.ndarray, tombstones: np.ndarray
+) -> Verdict:
     """Compare versions.
 
     Args:
         changes: At most one per key.
+        versions: The version of each.
         rows: Version of the stored row of each change's key, 0 for none.
         tombstones: Version of the deletion remembered of each change's key, 0 for none.
     """
     count = len(changes)
-    versions = np.fromiter((change.position.version for change in changes), np.int64, count)
-    delete = np.fromiter((change.op is Op.DELETE for change in changes), np.bool_, count)
-    partial = np.fromiter((change.partial for change in changes), np.bool_, count)
+    delete: np.ndarray = np.array([change.op is Op.DELETE for change in changes], np.bool_)
+    partial: np.ndarray = np.array([bool(change.absent) for change in changes], np.bool_)
     stored = np.maximum(rows, tombstones)
     fresh = versions > stored
     # A row older than its own tombstone is one whose removal a crash prevented: it counts as gone.
@@ -66,4 +70,4 @@ def judge(changes: Sequence[Change], rows: np.ndarray, tombstones: np.ndarray) -
         outcomes[number] = STALE
     for number in numbers(missing):
         outcomes[number] = ROW_MISSING
-    return Verdict(outcomes, write, fresh & delete, (rows > 0) & (write | removed | ~alive))
+    return Verdict(outcomes, write, fresh & delete, (rows > 0) & (write | removed | ~alive), partial)

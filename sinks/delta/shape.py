@@ -63,8 +63,12 @@ class Field:
     @property
     def type(self) -> pa.DataType:
         """Return the Arrow type of the column: the scalar's, in as many lists as the array has dimensions."""
+        return self.list_of(self.column.dimensions)
+
+    def list_of(self, depth: int) -> pa.DataType:
+        """Return the Arrow type of values in that many lists."""
         kind = self.scalar
-        for _ in range(self.column.dimensions):
+        for _ in range(depth):
             kind = pa.list_(pa.field("element", kind))
         return kind
 

@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction
 
 from headrace.model.errors import SinkError
 from sinks.delta.evolve import evolve
-from sinks.delta.files import DataFile, count_rows, sync
+from sinks.delta.files import DataFile, count_rows, sync_all
 from sinks.delta.log import Conflict, append, commit_path, vectors_of
 
 __all__ = ["LakeTable"]
@@ -28,6 +28,8 @@ _CONFIGURATION = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 _VECTORS = "delta.enableDeletionVectors"
+_KNOWN_FEATURES = {"appendOnly", "deletionVectors", "invariants", "timestampNtz"}
+"""Features of a table that ask nothing more of a writer of whole files than what it does here."""
 
 
 @dataclass(slots=True)
@@ -37,23 +39,32 @@ class LakeTable:
     Args:
         path: Its directory.
         name: What it mirrors; kept in the table, so that two tables never share a directory unseen.
+        files: Path → file, of the version seen last.
+        schema: Its columns.
+        version: That version.
+        identity: An id that differs between a table and one created in its place later.
     """
 
     path: Path
     name: str
     files: dict[str, DataFile] = field(default_factory=dict)
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    version: int = -1
+    identity: str = ""
     _delta: DeltaTable | None = None
+    _plain: bool = False
     _mark: tuple[int, int] | None = None
-    _unsynced: list[Path] = field(default_factory=list)
+    _unforced: set[Path] = field(default_factory=set)
 
     @property
     def delta(self) -> DeltaTable:
-        """Return the open table.
+        """Return the open table, at the version seen last or a later one.
 
         Raises:
             SinkError: ``DELTA_TABLE_MISSING``: there is none that can be read.
         """
+        if self._delta is not None and self._delta.version() < self.version:
+            self._delta.update_incremental()
         if self._delta is None:
             try:
                 self._delta = DeltaTable(str(self.path))
@@ -97,16 +108,6 @@ class LakeTable:
         self.refresh()
 
     @property
-    def version(self) -> int:
-        """Return the version seen last."""
-        return int(self.delta.version())
-
-    @property
-    def identity(self) -> str:
-        """Return an id that differs between a table and one created in its place later."""
-        return str(self.delta.metadata().id)
-
-    @property
     def rows(self) -> int:
         """Return how many rows the version seen last has."""
         return sum(file.live for file in self.files.values())
@@ -127,7 +128,11 @@ class LakeTable:
         if self._delta is not None and self._marked() == self._mark:
             if not self._commit_file(self.version + 1).exists():
                 return
-            self._delta.update_incremental()
+            if self._delta.version() == self.version:
+                self._delta.update_incremental()
+            else:
+                # Commits that the library has not seen may have been tidied away meanwhile.
+                self._delta = None
         else:
             # Never opened, or dropped and created again in our absence.
             self._delta = None
@@ -141,17 +146,27 @@ class LakeTable:
         return status.st_ino, status.st_mtime_ns
 
     def _load(self) -> None:
+        self.version = -1
         delta = self.delta
+        protocol, about = delta.protocol(), delta.metadata()
         actions = pa.table(delta.get_add_actions())
         columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
         self.files = {
             path: DataFile(path, size, rows if rows is not None else count_rows(self.path / path))
             for path, size, rows in zip(*columns, strict=True)
         }
-        if "deletionVectors" in (delta.protocol().reader_features or ()):
+        if "deletionVectors" in (protocol.reader_features or ()):
             for path, deleted, vector in vectors_of(delta):
                 self.files[path] = replace(self.files[path], deleted=deleted, vector=vector)
         self.schema = pa.schema(delta.schema().to_arrow())
+        self.version, self.identity = int(delta.version()), str(about.id)
+        self._plain = about.configuration.get("delta.appendOnly") != "true" and (
+            protocol.min_writer_version <= 2
+            or (
+                protocol.min_writer_version == 7
+                and _KNOWN_FEATURES.issuperset(protocol.writer_features or ())
+            )
+        )
         self._mark = self._marked()
 
     def was_committed(self, names: Sequence[str]) -> bool:
@@ -160,29 +175,42 @@ class LakeTable:
         texts = [path.read_text(encoding="utf-8") for path in commits if path.exists()]
         return any(name in text for text in texts for name in names)
 
-    def commit(self, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:
+    def commit(
+        self, removes: Sequence[DataFile], adds: Sequence[DataFile], unforced: Sequence[Path] = ()
+    ) -> None:
         """Commit that some files are no longer part of the table and others are, all or nothing.
+
+        Args:
+            removes: Files that are no longer part of it.
+            adds: Files that are from now on.
+            unforced: Those of their files that are not on the disk for good yet.
 
         Raises:
             Conflict: The table has moved on; nothing was changed.
             OSError: The disk refuses; nothing was changed.
         """
-        if any(file.vector for file in removes) or any(file.vector for file in adds):
-            append(self._log, self.version + 1, removes, adds)
-            self.delta.update_incremental()
-            if self.version % _CHECKPOINT_INTERVAL == 0:
-                self.delta.create_checkpoint()
-                self.delta.cleanup_metadata()
+        version = self.version + 1
+        ours = self._plain or any(file.vector for file in [*removes, *adds])
+        if ours:
+            append(self._log, version, removes, adds, unforced)
         else:
+            sync_all(unforced)
             self._commit_by_library(removes, adds)
-            self.delta.update_incremental()
+            self._unforced.add(self._commit_file(version))
         for file in removes:
             self.files.pop(file.path, None)
         self.files |= {file.path: file for file in adds}
-        self._unsynced.append(self._commit_file(self.version))
+        # Not what the library says: it would see a stranger's commit upon ours, which we have not.
+        self.version = version
         self._mark = self._marked()
+        self._unforced |= {self.path, self._log}
+        if ours and version % _CHECKPOINT_INTERVAL == 0:
+            self.delta.create_checkpoint()
+            self.delta.cleanup_metadata()
 
     def _commit_by_library(self, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:
+        if self.delta.version() != self.version:
+            raise Conflict(f"version {self.version + 1} is taken")
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, {}, now, data_change=True, stats=file.log_statistics)
@@ -206,9 +234,6 @@ class LakeTable:
             raise Conflict(str(error)) from error
 
     def make_durable(self) -> None:
-        """Force this object's commits to the disk; their data files are there already."""
-        while self._unsynced:
-            if self._unsynced[-1].exists():
-                sync(self._unsynced[-1])
-            self._unsynced.pop()
-        sync(self._log)
+        """Force this object's commits to the disk, and the names of the files they name."""
+        sync_all([path for path in self._unforced if path.exists()])
+        self._unforced.clear()

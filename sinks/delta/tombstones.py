@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 __all__ = ["Tombstones"]
 
@@ -47,13 +48,13 @@ class Tombstones:
             connection.execute("PRAGMA synchronous = FULL")
             yield connection
 
-    def versions(self, keys: Sequence[str]) -> np.ndarray:
+    def versions(self, keys: pa.Array) -> np.ndarray:
         """Return for each key the version it was deleted at, 0 where none is remembered."""
         found: np.ndarray = np.zeros(len(keys), np.int64)
-        if not keys or not self.path.is_file():
+        if not len(keys) or not self.path.is_file():
             return found
         with self._connect() as connection:
-            hits = connection.execute(_LOOKUP, (json.dumps(keys),))
+            hits = connection.execute(_LOOKUP, (json.dumps(keys.to_pylist()),))
             for number, version in hits:
                 found[number] = version
         return found

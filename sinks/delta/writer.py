@@ -26,6 +26,7 @@ from sinks.delta.encode import encode
 from sinks.delta.files import DataFile, conform, live_parts, parts, within
 from sinks.delta.index import Found, KeyIndex
 from sinks.delta.judge import judge, numbers
+from sinks.delta.keys import key_ids
 from sinks.delta.log import Conflict
 from sinks.delta.merge import Kept, fill
 from sinks.delta.replaced import Replaced
@@ -38,7 +39,8 @@ __all__ = ["TableWriter"]
 _Result = TypeVar("_Result")
 
 _TRIES = 4
-_MANY_SMALL = 8
+_MANY_TINY = 8
+_MANY_SMALL = 32
 _MOST_HIDDEN = 0.25
 
 
@@ -69,15 +71,16 @@ class TableWriter:
         Raises:
             SinkUnavailable: Other writers keep committing in between, or the disk refuses.
         """
-        keys = [change.key.id for change in changes]
+        keys = key_ids([change.key for change in changes])
+        versions: np.ndarray = np.array([change.position.version for change in changes], np.int64)
         with self.lock:
             self.topics.update({change.origin.topic for change in changes})
-            return self._committed(lambda: self._apply(shape, changes, keys))
+            return self._committed(lambda: self._apply(shape, changes, keys, versions))
 
     def stored(self, keys: Sequence[str]) -> pa.Table:
         """Return the rows of those keys that the table holds."""
         with self.lock:
-            return self._committed(lambda: self._stored(keys))
+            return self._committed(lambda: self._stored(pa.array(keys, pa.string())))
 
     def truncate(self, version: int) -> int:
         """Remove every row below ``version`` and remember it as deleted then; return how many."""
@@ -127,16 +130,18 @@ class TableWriter:
             hint=f"Check free space and permissions of {self.table.path}.",
         )
 
-    def _apply(self, shape: Shape, changes: Sequence[Change], keys: Sequence[str]) -> list[Outcome]:
+    def _apply(
+        self, shape: Shape, changes: Sequence[Change], keys: pa.Array, versions: np.ndarray
+    ) -> list[Outcome]:
         found = self._find(keys)
         rows: np.ndarray = np.zeros(len(changes), np.int64)
         for place in found:
             np.maximum.at(rows, place.sought, place.versions)
-        verdict = judge(changes, rows, self.tombstones.versions(keys))
+        verdict = judge(changes, versions, rows, self.tombstones.versions(keys))
 
         written = numbers(verdict.write)
         upserts = [changes[number] for number in written]
-        fresh, rejected = encode(shape, upserts, [keys[number] for number in written])
+        fresh, rejected = encode(shape, upserts, keys.take(pa.array(written, pa.int64())), versions[written])
         for number, why in rejected.items():
             verdict.reject(written[number], why)
         if rejected:
@@ -147,12 +152,11 @@ class TableWriter:
 
         # Tombstones first: a crash in between leaves a row older than its tombstone, which the replayed
         # deletion removes; the other way round an older change could bring the row back.
-        buried = numbers(verdict.bury)
-        self.tombstones.bury([keys[n] for n in buried], [changes[n].position.version for n in buried])
+        self.tombstones.bury(keys.filter(pa.array(verdict.bury)).to_pylist(), versions[verdict.bury].tolist())
 
         touched = [place.only(verdict.remove[place.sought]) for place in found]
         touched = [place for place in touched if len(place.rows)]
-        kept = Kept({written[n]: n for n, change in enumerate(upserts) if change.partial})
+        kept = Kept({written[n]: n for n in numbers(verdict.partial[written])})
         with Draft(self.table, self.index) as draft:
             for place in touched:
                 self._take_out(place, draft, kept)
@@ -184,8 +188,8 @@ class TableWriter:
         """Commit, with fresh rows; where small files have become many, they become one."""
         known = {place.file.path for place in touched}
         others = [file for file in self.table.files.values() if file.small and file.path not in known]
-        if len(others) >= _MANY_SMALL and (len(fresh) or touched):
-            self._join(draft, others)
+        if len(fresh) or touched:
+            self._join(draft, _crowd(others))
         draft.add(fresh)
         self.replaced.add(draft.commit())
         self.replaced.remove_due()
@@ -196,10 +200,10 @@ class TableWriter:
                 draft.add(part)
         draft.remove(files)
 
-    def _find(self, keys: Sequence[str]) -> list[Found]:
-        return self.index.locate(self.table.path, self.table.files.values(), pa.array(keys, pa.string()))
+    def _find(self, keys: pa.Array) -> list[Found]:
+        return self.index.locate(self.table.path, self.table.files.values(), keys)
 
-    def _stored(self, keys: Sequence[str]) -> pa.Table:
+    def _stored(self, keys: pa.Array) -> pa.Table:
         taken = [self.table.schema.empty_table()]
         for place in self._find(keys):
             for start, part in parts(self.table.path, place.file, self.table.schema):
@@ -227,3 +231,11 @@ class TableWriter:
             with Draft(self.table, self.index) as draft:
                 self._join(draft, files)
                 self.replaced.add(draft.commit())
+
+
+def _crowd(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """Return which of the small files a writer in a hurry has to join, lest they become ever more."""
+    tiny = [file for file in files if file.tiny]
+    if len(files) >= _MANY_SMALL:
+        return files
+    return tiny if len(tiny) >= _MANY_TINY else []

@@ -1,14 +1,23 @@
-"""Delta: the sink against deltalake's append and MERGE of ready-made Arrow tables."""
+"""Delta: the sink against deltalake's append and MERGE of ready-made Arrow tables.
+
+    python -m tests.bench.apply.delta [rounds]
+
+measures the lake alone and prints one JSON object.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, Schema, write_deltalake
 
@@ -16,22 +25,27 @@ from headrace.model.change import Change, Op
 from headrace.model.outcome import APPLIED
 from sinks.delta import DeltaSink
 from sinks.delta.encode import encode
+from sinks.delta.files import sync
+from sinks.delta.keys import key_ids
 from sinks.delta.shape import KEY, VERSION, shape_of
 from tests.bench.apply.cpu import Sampler
-from tests.bench.apply.products import SCHEMA, Batches
-from tests.bench.apply.rounds import Side
+from tests.bench.apply.products import SCHEMA, Batches, batches
+from tests.bench.apply.rounds import Side, measure
 
 __all__ = ["delta_sides"]
 
 _KINDS = {
     ("model/key.py", "*"): "keys",
+    ("delta/keys.py", "*"): "keys",
     ("delta/index.py", "*"): "finding rows",
     ("delta/judge.py", "*"): "decisions",
     ("delta/tombstones.py", "*"): "tombstones",
     ("delta/encode.py", "*"): "rows to Arrow",
     ("delta/files.py", "parts"): "reading files",
+    ("delta/files.py", "sync_all"): "forcing to disk",
     ("delta/files.py", "*"): "writing files",
     ("delta/draft.py", "add"): "gathering rows",
+    ("delta/log.py", "*"): "commit",
     ("delta/table.py", "*"): "commit",
     ("delta/replaced.py", "*"): "replaced files",
     ("delta/writer.py", "*"): "loop",
@@ -70,27 +84,42 @@ class _Ours:
 
 
 class _Raw:
-    """New rows are appended, or merged where versions are compared; the rest is merged."""
+    """New rows are appended, or merged where versions are compared; the rest is merged.
+
+    ``forced`` is ``plain``, but its files are on the disk for good when a write is over, as the sink's are.
+    """
 
     sampler: Sampler | None = None
 
-    def __init__(self, root: Path, work: Batches, *, guarded: bool) -> None:
-        self.name = "guarded" if guarded else "plain"
-        self._guarded = guarded
-        self._path = root / self.name
-        self._work = {phase: [_arrow(batch) for batch in batches] for phase, batches in work.items()}
+    def __init__(self, root: Path, work: Batches, name: str) -> None:
+        self.name = name
+        self._path = root / name
+        self._work = {phase: [_arrow(batch) for batch in some] for phase, some in work.items()}
 
     def open(self) -> None:
         self._path.mkdir(parents=True)
         self._table = DeltaTable.create(str(self._path), schema=Schema.from_arrow(shape_of(SCHEMA).arrow))
+        self._forced = set(self._files())
+
+    def _files(self) -> Iterator[str]:
+        for directory in (self._path, self._path / "_delta_log"):
+            yield from (entry.path for entry in os.scandir(directory) if entry.is_file())
 
     def write(self, phase: str, number: int) -> None:
-        rows = self._work[phase][number]
-        if phase == "insert" and not self._guarded:
+        self._write(phase, self._work[phase][number])
+        if self.name == "forced":
+            new = set(self._files()) - self._forced
+            for path in new:
+                sync(Path(path))
+            self._forced |= new
+
+    def _write(self, phase: str, rows: pa.Table) -> None:
+        guarded = self.name == "guarded"
+        if phase == "insert" and not guarded:
             write_deltalake(self._table, rows, mode="append")
             return
         merge = self._table.merge(rows, _SAME_KEY, source_alias="source", target_alias="target")
-        newer = _NOT_OLDER if self._guarded else None
+        newer = _NOT_OLDER if guarded else None
         if phase == "delete":
             merge.when_matched_delete(newer).execute()
         else:
@@ -104,19 +133,29 @@ class _Raw:
 
 
 def _arrow(batch: list[Change]) -> pa.Table:
-    keys = [change.key.id for change in batch]
-    rows, rejected = encode(shape_of(SCHEMA), batch, keys)
+    keys = key_ids([change.key for change in batch])
+    versions: np.ndarray = np.array([change.position.version for change in batch], np.int64)
+    rows, rejected = encode(shape_of(SCHEMA), batch, keys, versions)
     assert not rejected
     return rows.select([KEY, VERSION]) if batch[0].op is Op.DELETE else rows
 
 
 @contextmanager
 def delta_sides(work: Batches) -> Iterator[list[Side]]:
-    """Yield the three ways of writing to a lake."""
+    """Yield the ways of writing to a lake."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
         root = Path(directory)
-        yield [
-            _Ours(root / "ours", work),
-            _Raw(root, work, guarded=True),
-            _Raw(root, work, guarded=False),
-        ]
+        raw = [_Raw(root, work, name) for name in ("guarded", "plain", "forced")]
+        yield [_Ours(root / "ours", work), *raw]
+
+
+def main() -> None:
+    """Measure, in five rounds unless told otherwise."""
+    work = batches(20_000)
+    with delta_sides(work) as sides:
+        figures = measure(sides, work, int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -26,7 +26,7 @@ class Side(Protocol):
     """One way of writing, into a target of its own."""
 
     name: str
-    """``ours``; ``guarded``, a raw client that compares versions; or ``plain``, one that does not."""
+    """``ours``; ``guarded``, a raw client that compares versions; ``plain``, one that does not; others."""
 
     sampler: Sampler | None
     """Where the processor time of its writes goes, if that is asked."""
@@ -127,8 +127,7 @@ def _figures(
     rows = sum(map(len, batches)) / len(batches)
     return {
         "rows": sum(map(len, batches)),
-        "ours_to_guarded": _ratio(wall["guarded"], wall["ours"]),
-        "ours_to_plain": _ratio(wall["plain"], wall["ours"]),
+        **{f"ours_to_{name}": _ratio(times, wall["ours"]) for name, times in wall.items() if name != "ours"},
         "guarded_to_plain": _ratio(wall["plain"], wall["guarded"]),
         "rows_per_second": {name: round(rows / statistics.median(times)) for name, times in wall.items()},
         "processor_s_per_100k": {
