@@ -1,4 +1,8 @@
-"""Which rows of which files hold given keys: key and version of every row, in memory as far as they fit."""
+"""Which rows of which files hold given keys.
+
+In memory are, of every file, numbers that stand for its keys, by which most files are ruled out without
+being read and in a time that hardly follows their size; and, as far as they fit, keys and versions.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sinks.delta.files import DataFile
+from sinks.delta.hashes import equal_pairs, hashes
 from sinks.delta.shape import KEY, VERSION
 
 __all__ = ["Found", "KeyIndex"]
@@ -40,6 +45,41 @@ class Found:
         return Found(self.file, self.rows[chosen], self.sought[chosen], self.versions[chosen])
 
 
+@dataclass(frozen=True, slots=True)
+class _Prints:
+    """Numbers for the keys of a file, ascending, and the row that each is of."""
+
+    numbers: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, keys: pa.Array) -> _Prints:
+        found = hashes(keys)
+        order = np.argsort(found)
+        return cls(found[order], order.astype(np.int32))
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.numbers.nbytes + self.rows.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Keys and versions of a file, row by row."""
+
+    keys: pa.Array
+    versions: np.ndarray
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _Content:
+        keys = pa.concat_arrays(table[KEY].cast(pa.string()).chunks or [pa.array([], pa.string())])
+        return cls(keys, table[VERSION].to_numpy())
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.keys.nbytes) + int(self.versions.nbytes)
+
+
 @dataclass(slots=True)
 class KeyIndex:
     """A cache of files' keys, bounded in bytes; files never change, so entries never go stale.
@@ -49,7 +89,8 @@ class KeyIndex:
     """
 
     capacity: int
-    _held: OrderedDict[Path, tuple[pa.Array, np.ndarray]] = field(default_factory=OrderedDict)
+    _prints: OrderedDict[Path, _Prints] = field(default_factory=OrderedDict)
+    _contents: OrderedDict[Path, _Content] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -59,62 +100,82 @@ class KeyIndex:
         Raises:
             FileNotFoundError: Another writer has removed a file.
         """
+        sought = _Prints.of(keys)
         found = []
         for file in files:
-            held, versions = self._of(directory / file.path)
-            position = pc.index_in(held, value_set=keys).fill_null(-1).to_numpy()
-            rows = _live(file, np.flatnonzero(position >= 0))
-            if len(rows):
-                found.append(Found(file, rows, position[rows], versions[rows]))
+            path = directory / file.path
+            prints = self._prints_of(path)
+            here, there = equal_pairs(prints.numbers, sought.numbers)
+            if len(here):
+                rows = prints.rows[here]
+                order = np.argsort(rows, kind="stable")
+                place = self._verified(path, file, rows[order], sought.rows[there][order], keys)
+                if len(place.rows):
+                    found.append(place)
         return found
+
+    def _verified(
+        self, path: Path, file: DataFile, rows: np.ndarray, sought: np.ndarray, keys: pa.Array
+    ) -> Found:
+        """Return those of the rows that are live and do hold the keys."""
+        content = self._content_of(path)
+        same = pc.equal(content.keys.take(pa.array(rows)), keys.take(pa.array(sought)))
+        stays = same.to_numpy(zero_copy_only=False)
+        if file.deleted is not None:
+            stays &= ~np.isin(rows, file.deleted)
+        return Found(file, rows, sought, content.versions[rows]).only(stays)
 
     def older(self, directory: Path, file: DataFile, version: int) -> tuple[np.ndarray, pa.Array]:
         """Return the rows of a file stored with a version below ``version``, and their keys."""
-        keys, versions = self._of(directory / file.path)
-        rows = _live(file, np.flatnonzero(versions < version))
-        return rows, keys.take(pa.array(rows))
+        content = self._content_of(directory / file.path)
+        rows = np.flatnonzero(content.versions < version)
+        if file.deleted is not None:
+            rows = np.setdiff1d(rows, file.deleted, assume_unique=True)
+        return rows, content.keys.take(pa.array(rows))
 
     def add(self, path: Path, table: pa.Table) -> None:
         """Remember the keys of a file just written."""
-        self._hold(path, self._entry(table))
+        content = _Content.of(table)
+        self._hold(path, _Prints.of(content.keys), content)
 
     def forget(self, path: Path) -> None:
         """Drop what is remembered of a file."""
         with self._lock:
-            entry = self._held.pop(path, None)
-            if entry is not None:
-                self._bytes -= _size(entry)
+            for entry in (self._prints.pop(path, None), self._contents.pop(path, None)):
+                self._bytes -= entry.nbytes if entry is not None else 0
 
-    def _of(self, path: Path) -> tuple[pa.Array, np.ndarray]:
+    def _prints_of(self, path: Path) -> _Prints:
         with self._lock:
-            entry = self._held.get(path)
+            entry = self._prints.get(path)
             if entry is not None:
-                self._held.move_to_end(path)
+                self._prints.move_to_end(path)
                 return entry
-        entry = self._entry(pq.ParquetFile(path).read(columns=[KEY, VERSION]))
-        self._hold(path, entry)
+        content = self._content_of(path)
+        entry = _Prints.of(content.keys)
+        self._hold(path, entry, content)
         return entry
 
-    @staticmethod
-    def _entry(table: pa.Table) -> tuple[pa.Array, np.ndarray]:
-        keys = pa.concat_arrays(table[KEY].cast(pa.string()).chunks or [pa.array([], pa.string())])
-        return keys, table[VERSION].to_numpy()
-
-    def _hold(self, path: Path, entry: tuple[pa.Array, np.ndarray]) -> None:
+    def _content_of(self, path: Path) -> _Content:
         with self._lock:
-            if path in self._held:
-                return
-            self._held[path] = entry
-            self._bytes += _size(entry)
-            while self._bytes > self.capacity and self._held:
-                _, dropped = self._held.popitem(last=False)
-                self._bytes -= _size(dropped)
+            entry = self._contents.get(path)
+            if entry is not None:
+                self._contents.move_to_end(path)
+                return entry
+        with pq.ParquetFile(path) as source:
+            entry = _Content.of(source.read(columns=[KEY, VERSION]))
+        self._hold(path, None, entry)
+        return entry
 
-
-def _live(file: DataFile, rows: np.ndarray) -> np.ndarray:
-    return rows if file.deleted is None else np.setdiff1d(rows, file.deleted, assume_unique=True)
-
-
-def _size(entry: tuple[pa.Array, np.ndarray]) -> int:
-    keys, versions = entry
-    return int(keys.nbytes) + int(versions.nbytes)
+    def _hold(self, path: Path, prints: _Prints | None, content: _Content) -> None:
+        with self._lock:
+            if prints is not None and path not in self._prints:
+                self._prints[path] = prints
+                self._bytes += prints.nbytes
+            if path not in self._contents:
+                self._contents[path] = content
+                self._bytes += content.nbytes
+            # Contents go first: without them a file is read when it has to be, without prints always.
+            for held in (self._contents, self._prints):
+                while self._bytes > self.capacity and held:
+                    _, dropped = held.popitem(last=False)
+                    self._bytes -= dropped.nbytes
