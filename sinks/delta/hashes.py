@@ -39,11 +39,11 @@ def equal_pairs(some: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nd
     if len(some) > len(others):
         second, first = equal_pairs(others, some)
         return first, second
-    left: np.ndarray = np.searchsorted(others, some, "left")
-    first: np.ndarray = np.arange(0)
+    first: np.ndarray = np.arange(len(some))
+    left = np.asarray(np.searchsorted(others, some, "left"))
     if len(some):
         first = np.flatnonzero(others.take(left, mode="clip") == some)
     left = left[first]
-    counts = np.searchsorted(others, some[first], "right") - left
+    counts = np.asarray(np.searchsorted(others, some[first], "right")) - left
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(first, counts), np.repeat(left, counts) + within
