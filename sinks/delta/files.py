@@ -22,6 +22,7 @@ __all__ = [
     "DataFile",
     "conform",
     "count_rows",
+    "fit_together",
     "live_parts",
     "new_name",
     "parts",
@@ -92,6 +93,11 @@ class DataFile:
 def small(table: pa.Table) -> bool:
     """Return whether rows are too few for a file of their own."""
     return len(table) < _ROWS // _SMALL and table.nbytes < _BYTES // _SMALL
+
+
+def fit_together(files: Sequence[DataFile]) -> bool:
+    """Return whether the rows of files make one file of good size."""
+    return sum(file.live for file in files) <= _ROWS and sum(file.size for file in files) <= _BYTES
 
 
 def pieces(table: pa.Table) -> list[pa.Table]:

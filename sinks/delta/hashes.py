@@ -39,11 +39,11 @@ def equal_pairs(some: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nd
     if len(some) > len(others):
         second, first = equal_pairs(others, some)
         return first, second
-    first: np.ndarray = np.arange(len(some))
+    found: np.ndarray = np.arange(0)
     left = np.asarray(np.searchsorted(others, some, "left"))
     if len(some):
-        first = np.flatnonzero(others.take(left, mode="clip") == some)
-    left = left[first]
-    counts = np.asarray(np.searchsorted(others, some[first], "right")) - left
+        found = np.flatnonzero(others.take(left, mode="clip") == some)
+    left = left[found]
+    counts = np.asarray(np.searchsorted(others, some[found], "right")) - left
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(first, counts), np.repeat(left, counts) + within
+    return np.repeat(found, counts), np.repeat(left, counts) + within

@@ -31,6 +31,7 @@ class Replaced:
     keep_bytes: int
     _waiting: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
     _bytes: int = 0
+    _swept: float = -_FOREIGN_SECONDS
 
     def add(self, files: Iterable[DataFile]) -> None:
         """Note files that are no longer part of the table."""
@@ -56,11 +57,19 @@ class Replaced:
             del self._waiting[path]
             self._bytes -= size
 
+    def tidy(self, active: Container[str]) -> None:
+        """Delete what is due; once an hour look for more in the directory."""
+        if time.monotonic() - self._swept < _FOREIGN_SECONDS:
+            self.remove_due()
+        else:
+            self.sweep(active)
+
     def sweep(self, active: Container[str]) -> None:
         """Find files that no version needs: of an earlier process, of a crash, of another writer.
 
         What is younger than an hour may belong to a commit another writer is about to make, and stays.
         """
+        self._swept = time.monotonic()
         oldest = time.time() - _FOREIGN_SECONDS
         for path in self.directory.glob("*"):
             if path.suffix not in (".parquet", ".bin") or path.name in active or path.name in self._waiting:

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -186,9 +187,37 @@ class DeltaSink:
             self._unsettled.add(schema.table)
         return removed
 
-    def maintain(self, schema: TableSchema) -> None:
-        """Tidy a table in an idle moment: one file of many small ones, nothing kept past its time."""
-        self._writer(schema.table).compact()
+    def maintain(self, seconds: float = 1.0) -> bool:
+        """Tidy tables in an idle moment, for about ``seconds`` at most; return whether time ran out.
+
+        Many small files become one, hidden rows go, old tombstones and files that no reader needs are
+        deleted. Where there is nothing to do it costs a look at each table's log. Readers and other
+        writers are not disturbed: a table somebody writes to is left for later, replaced files stay as
+        long as configured, and a process that dies in between leaves what a restart sweeps.
+
+        Raises:
+            SinkUnavailable: The disk refuses.
+        """
+        until = time.monotonic() + seconds
+        with self._lock:
+            writers = sorted(self._writers.values(), key=lambda writer: writer.tidied)
+        for writer in writers:
+            go_on = True
+            while go_on:
+                if time.monotonic() >= until:
+                    return True
+                go_on = self._tidied(writer, until)
+        return False
+
+    @staticmethod
+    def _tidied(writer: TableWriter, until: float) -> bool:
+        """Tidy a table a little; return whether to go on with it."""
+        try:
+            return writer.tidy(until)
+        except SinkError as error:
+            if error.code == "DELTA_TABLE_MISSING":
+                return False  # dropped meanwhile; who writes to it is told
+            raise
 
     def progress(self, places: Collection[Place] | None = None) -> Progress:
         stored = self._progress.read()

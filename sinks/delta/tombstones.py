@@ -60,7 +60,11 @@ class Tombstones:
         return found
 
     def bury(self, keys: Sequence[str], versions: Sequence[int]) -> None:
-        """Remember deletions, durably; the larger version of a key stays."""
+        """Remember deletions, durably; the larger version of a key stays.
+
+        As many as are remembered, and more, are forgotten if they are past the horizon: the file does not
+        grow without end, though nobody ever finds the time to purge it.
+        """
         if not keys:
             return
         now = int(time.time())
@@ -73,6 +77,7 @@ class Tombstones:
                 " SET version = excluded.version, at = excluded.at WHERE excluded.version > version",
                 ((key, int(version), now) for key, version in zip(keys, versions, strict=True)),
             )
+            self._forget(connection, 2 * len(keys))
             connection.execute("COMMIT")
 
     def purge(self) -> None:
@@ -81,7 +86,10 @@ class Tombstones:
             return
         self._purged = time.monotonic()
         with self._connect() as connection:
-            connection.execute(
-                "DELETE FROM tombstone WHERE key IN (SELECT key FROM tombstone WHERE at < ? LIMIT ?)",
-                (int(time.time() - self.horizon_seconds), _CHUNK),
-            )
+            self._forget(connection, _CHUNK)
+
+    def _forget(self, connection: sqlite3.Connection, most: int) -> None:
+        connection.execute(
+            "DELETE FROM tombstone WHERE key IN (SELECT key FROM tombstone WHERE at < ? LIMIT ?)",
+            (int(time.time() - self.horizon_seconds), most),
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -23,7 +24,7 @@ from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import Outcome
 from sinks.delta.draft import Draft
 from sinks.delta.encode import encode
-from sinks.delta.files import DataFile, conform, live_parts, parts, within
+from sinks.delta.files import DataFile, conform, fit_together, live_parts, parts, within
 from sinks.delta.index import Found, KeyIndex
 from sinks.delta.judge import judge, numbers
 from sinks.delta.keys import key_ids
@@ -41,6 +42,8 @@ _Result = TypeVar("_Result")
 _TRIES = 4
 _MANY_TINY = 8
 _MANY_SMALL = 32
+_SEVERAL_SMALL = 4
+_MANY_HIDDEN = 0.1
 _MOST_HIDDEN = 0.25
 
 
@@ -55,6 +58,7 @@ class TableWriter:
         replaced: Files no longer part of the table, kept for a while.
         vectors: Whether rows of large files are hidden by deletion vectors instead of rewriting the file.
         topics: Where changes of this table have come from.
+        tidied: When it was tidied last, by the monotonic clock.
     """
 
     table: LakeTable
@@ -63,6 +67,7 @@ class TableWriter:
     replaced: Replaced
     vectors: bool = False
     topics: set[str] = field(default_factory=set)
+    tidied: float = 0.0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def apply(self, shape: Shape, changes: Sequence[Change]) -> list[Outcome]:
@@ -87,12 +92,23 @@ class TableWriter:
         with self.lock:
             return self._committed(lambda: self._truncate(version))
 
-    def compact(self) -> None:
-        """Make the small files one, forget old tombstones, delete files that no reader needs."""
-        with self.lock:
-            self._committed(self._compact)
+    def tidy(self, until: float) -> bool:
+        """Do what waits for an idle moment, a little at a time; return whether to go on.
+
+        Small files become one, rows hidden in files go, old tombstones are forgotten, and files that no
+        reader needs are deleted. One call joins no more rows than make one file, and begins with no further
+        file once the monotonic clock is past ``until``. While another thread is at work it does nothing.
+        """
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            self.tidied = time.monotonic()
+            more = self._committed(lambda: self._tidy(until))
             self.tombstones.purge()
-            self.replaced.sweep(self.table.files)
+            self.replaced.tidy(self.table.files)
+            return more
+        finally:
+            self.lock.release()
 
     def _committed(self, attempt: Callable[[], _Result]) -> _Result:
         last: Exception | None = None
@@ -225,12 +241,30 @@ class TableWriter:
                 self._finish(draft, self.table.schema.empty_table(), touched)
         return len(keys)
 
-    def _compact(self) -> None:
-        files = [file for file in self.table.files.values() if file.small or file.vector is not None]
-        if len(files) > 1 or any(file.vector for file in files):
+    def _tidy(self, until: float) -> bool:
+        files = self._untidy()
+        if not files:
+            return False
+        count = next((n for n in range(1, len(files)) if not fit_together(files[: n + 1])), len(files))
+        try:
             with Draft(self.table, self.index) as draft:
-                self._join(draft, files)
+                for number, file in enumerate(files[:count]):
+                    if number > 1 and time.monotonic() > until:
+                        break
+                    self._join(draft, [file])
                 self.replaced.add(draft.commit())
+        except (Conflict, FileNotFoundError):
+            return False  # another writer tidies, too
+        self.table.make_durable()
+        return bool(self._untidy())
+
+    def _untidy(self) -> list[DataFile]:
+        """Return the files to join next: those with the most hidden rows, else the smallest."""
+        files = self.table.files.values()
+        if hidden := [file for file in files if file.rows - file.live > file.rows * _MANY_HIDDEN]:
+            return sorted(hidden, key=lambda file: file.live)
+        few = [file for file in files if file.small]
+        return sorted(few, key=lambda file: file.live) if len(few) >= _SEVERAL_SMALL else []
 
 
 def _crowd(files: Sequence[DataFile]) -> Sequence[DataFile]:

@@ -223,7 +223,7 @@ def test_hidden_rows_survive_a_restart_and_compaction(
     wanted |= {n: order(n, at(5000 + n), item="new") for n in range(0, 1000, 17)}
     left = [change for n, change in wanted.items() if n % 19]
     assert state(second, ORDERS) == expected(ORDERS, left)
-    second.maintain(ORDERS)
+    assert not second.maintain(60)
     assert state(first, ORDERS) == expected(ORDERS, left)
     assert DeltaTable(str(tmp_path / "public" / "orders")).count() == len(left)
 
@@ -314,7 +314,7 @@ def test_tombstones_are_forgotten_after_their_horizon(root: Path) -> None:
     sink.apply(ORDERS, [delete(ORDERS, 1, at(5))])
     assert sink.apply(ORDERS, [order(1, at(4))]) == [STALE]
     time.sleep(1.1)
-    sink.maintain(ORDERS)
+    assert not sink.maintain(60)
     assert sink.apply(ORDERS, [order(1, at(4))]) == [APPLIED]
 
 
