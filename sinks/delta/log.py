@@ -57,7 +57,11 @@ def append(
         }
     ]
     actions += [
-        {"remove": _described(file) | {"deletionTimestamp": now, "dataChange": True}} for file in removes
+        {
+            "remove": _described(file)
+            | {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
+        }
+        for file in removes
     ]
     actions += [
         {"add": _described(f) | {"modificationTime": now, "dataChange": True, "stats": f.log_statistics}}

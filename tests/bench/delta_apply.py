@@ -1,10 +1,14 @@
 """How long the lake sink takes to apply changes to tables of different sizes.
 
     python -m tests.bench.delta_apply [--vectors] [rows …]
+    python -m tests.bench.delta_apply growth [--vectors] [rows …]
 
 Twelve typed columns; each batch holds 80 % updates of uniformly drawn rows, the worst case for a table
 whose files are rewritten, 10 % inserts and 10 % deletes. Prints one JSON object per table size: seconds,
 and behind them the seconds of processor time, which a busy machine does not stretch as much.
+
+``growth`` applies batches to one table of each size in turn, and prints a result per kind of batch, each size
+a side of it: that mix; the same of the newest tenth of the rows, as most tables change; and new rows only.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,7 @@ from headrace.model.key import Key
 from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.delta import DeltaSink
+from tests.bench.results import Result, Side
 
 _L = LogicalType
 _COLUMNS = (
@@ -85,9 +91,11 @@ class _Stream:
     def load(self, start: int, stop: int) -> list[Change]:
         return [self._change(number, Op.UPSERT) for number in range(start, stop)]
 
-    def batch(self, size: int) -> list[Change]:
+    def batch(self, size: int, among: float = 1.0) -> list[Change]:
+        """Return a batch that updates and deletes rows of the newest share ``among`` of those loaded."""
         tenth = size // 10
-        known = self.random.sample(range(self.rows), size - tenth)
+        oldest = max(0, min(int(self.rows * (1 - among)), self.rows - size))
+        known = self.random.sample(range(oldest, self.rows), size - tenth)
         fresh = range(self.next_id, self.next_id + tenth)
         self.next_id += tenth
         return (
@@ -95,6 +103,11 @@ class _Stream:
             + [self._change(number, Op.UPSERT) for number in known[tenth:]]
             + [self._change(number, Op.UPSERT) for number in fresh]
         )
+
+    def more(self, size: int) -> list[Change]:
+        """Return new rows."""
+        self.next_id += size
+        return self.load(self.next_id - size, self.next_id)
 
 
 class _Clock:
@@ -152,10 +165,53 @@ def measure(rows: int, root: Path, *, vectors: bool) -> dict[str, Any]:
     return result
 
 
+_KINDS: dict[str, Callable[[_Stream, int], list[Change]]] = {
+    "uniform": lambda stream, size: stream.batch(size),
+    "recent": lambda stream, size: stream.batch(size, among=0.1),
+    "new": lambda stream, size: stream.more(size),
+}
+
+
+def growth(sizes: Sequence[int], root: Path, *, vectors: bool) -> list[Result]:
+    """Return seconds a batch, by table size, kind of batch and its size."""
+    tables = []
+    for rows in sizes:
+        sink = DeltaSink("bench", DeltaSink.Config(path=root / str(rows), deletion_vectors=vectors))
+        stream = _Stream(_schema(0), rows)
+        sink.prepare(stream.schema)
+        for start in range(0, rows, 50_000):
+            sink.apply(stream.schema, stream.load(start, min(rows, start + 50_000)))
+        tables.append((sink, stream))
+    results = []
+    for kind, batch in _KINDS.items():
+        for size in (_BATCHES[0], _BATCHES[-1]):
+            clocks = [_Clock() for _ in tables]
+            for _ in range(_REPEAT):
+                for (sink, stream), clock in zip(tables, clocks, strict=True):
+                    changes = batch(stream, size)
+                    with clock:
+                        sink.apply(stream.schema, changes)
+            sides = {
+                f"{rows} rows": Side(
+                    tuple(clock.wall), {"sink": statistics.median(clock.processor) / size * 1e6}
+                )
+                for rows, clock in zip(sizes, clocks, strict=True)
+            }
+            mode = "vectors" if vectors else "rewriting"
+            what = f"A batch of {size} changes ({kind}) into a table that has so many rows."
+            results.append(Result(f"apply.delta.growth.{mode}.{kind}.{size}", what, "s", sides))
+    return results
+
+
 def main() -> None:
-    """Measure the sizes given, or 10 k, 50 k and 300 k rows."""
+    """Measure the sizes given, or 10 k, 50 k and 300 k rows; for growth 10 k, 100 k and 1 M."""
     vectors = "--vectors" in sys.argv
-    sizes = [int(argument) for argument in sys.argv[1:] if not argument.startswith("--")]
+    sizes = [int(argument) for argument in sys.argv[1:] if argument.isdigit()]
+    if "growth" in sys.argv:
+        with tempfile.TemporaryDirectory(prefix="delta-bench-") as directory:
+            for result in growth(sizes or [10_000, 100_000, 1_000_000], Path(directory), vectors=vectors):
+                print(json.dumps(result.as_dict()), flush=True)
+        return
     for rows in sizes or [10_000, 50_000, 300_000]:
         with tempfile.TemporaryDirectory(prefix="delta-bench-") as directory:
             print(json.dumps(measure(rows, Path(directory), vectors=vectors)), flush=True)

@@ -165,6 +165,21 @@ def test_a_table_taken_away_and_put_back_is_seen_anew(root: Path, sink: DeltaSin
     assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(7), item="other"), order(2, at(8))])
 
 
+def test_a_table_given_features_by_others_is_written_by_the_library(root: Path, sink: DeltaSink) -> None:
+    path = root / "public" / "orders"
+    sink.apply(ORDERS, [order(n, at(n)) for n in range(5)])
+    DeltaTable(str(path)).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    for turn in (1, 2):
+        assert sink.apply(ORDERS, [order(n, at(100 * turn + n)) for n in range(turn, 5)]) == [APPLIED] * (
+            5 - turn
+        )
+    sink.settle({("shop.public.orders", 0): 1})
+    assert "delta-rs" in max((path / "_delta_log").glob("*.json")).read_text()
+    rows = [order(0, at(0)), order(1, at(101)), *(order(n, at(200 + n)) for n in range(2, 5))]
+    assert state(sink, ORDERS) == expected(ORDERS, rows)
+    assert len(plain(path)) == 5
+
+
 def test_a_data_file_taken_away_is_said(root: Path, sink: DeltaSink) -> None:
     sink.apply(ORDERS, [order(n, at(n)) for n in range(5)])
     for file in (root / "public" / "orders").glob("*.parquet"):
