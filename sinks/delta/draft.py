@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.observe.failpoints import hit
-from sinks.delta.files import DataFile, new_name, pieces, small, statistics, sync, write
+from sinks.delta.beside import beside
+from sinks.delta.files import DataFile, Stream, new_name, pieces, small, statistics, sync, write
 from sinks.delta.index import KeyIndex
 from sinks.delta.log import Conflict
 from sinks.delta.table import LakeTable
@@ -42,7 +43,7 @@ class Draft:
     _names: list[str] = field(default_factory=list)
     _vectors: list[dict[str, Any]] = field(default_factory=list)
     _pool: list[pa.Table] = field(default_factory=list)
-    _beside: ThreadPoolExecutor | None = None
+    _unforced: list[Path] = field(default_factory=list)
     _writing: Future[DataFile] | None = None
 
     def __enter__(self) -> Draft:
@@ -53,8 +54,6 @@ class Draft:
     ) -> None:
         if self._writing is not None:
             wait([self._writing])
-        if self._beside is not None:
-            self._beside.shutdown()
         if error is None:
             return
         # A commit may fail in what comes after it, e.g. a checkpoint: then the files are the table's.
@@ -83,13 +82,30 @@ class Draft:
                 self._pool = []
                 self._write_beside(pooled)
 
+    def stream(self, tables: Iterable[pa.Table]) -> None:
+        """Add rows, too few for several files, as a file that is written while the next are being made."""
+        path, schema = self._named(), self.table.schema
+        rows = [schema.empty_table()]
+        file = Stream(path, schema)
+        try:
+            for table in tables:
+                rows.append(table)
+                file.add(table)
+            known = self._known(path, pa.concat_tables(rows))
+        finally:
+            file.close()
+        if known.rows:
+            self._new.append(replace(known, size=path.stat().st_size))
+            self._unforced.append(path)
+        else:
+            path.unlink()
+            self.index.forget(path)
+
     def _write_beside(self, rows: pa.Table) -> None:
         """Write files while the caller gathers rows for the next."""
-        if self._beside is None:
-            self._beside = ThreadPoolExecutor(1)
         for piece in pieces(rows):
             self._written()
-            self._writing = self._beside.submit(self._write, self._named(), piece, force=True)
+            self._writing = beside(self._write_for_good, self._named(), piece)
 
     def _written(self) -> None:
         if self._writing is not None:
@@ -100,12 +116,18 @@ class Draft:
         self._names.append(new_name())
         return self.table.path / self._names[-1]
 
-    def _write(self, path: Path, rows: pa.Table, *, force: bool) -> DataFile:
+    def _write_for_good(self, path: Path, rows: pa.Table) -> DataFile:
+        file = self._write(path, rows)
+        sync(path)
+        return file
+
+    def _write(self, path: Path, rows: pa.Table) -> DataFile:
         write(path, rows)
-        if force:
-            sync(path)
+        return replace(self._known(path, rows), size=path.stat().st_size)
+
+    def _known(self, path: Path, rows: pa.Table) -> DataFile:
         self.index.add(path, rows)
-        return DataFile(path.name, path.stat().st_size, len(rows), statistics=statistics(rows))
+        return DataFile(path.name, 0, len(rows), statistics=statistics(rows))
 
     def commit(self) -> list[DataFile]:
         """Commit; return the files that are no longer part of the table.
@@ -114,10 +136,10 @@ class Draft:
             Conflict: The table has moved on; nothing was changed.
             OSError: The disk refuses; nothing was changed.
         """
-        unforced = []
         if self._pool:
-            unforced = [self._named()]
-            self._new.append(self._write(unforced[0], pa.concat_tables(self._pool), force=False))
+            path = self._named()
+            self._new.append(self._write(path, pa.concat_tables(self._pool)))
+            self._unforced.append(path)
         self._written()
         before = [*self._old, *(file for file, _ in self._hidden)]
         masked: list[DataFile] = []
@@ -131,7 +153,7 @@ class Draft:
         if not before and not after:
             return []
         hit("delta.before_commit", "delta")
-        self.table.commit(before, after, unforced)
+        self.table.commit(before, after, self._unforced)
         hit("delta.after_commit", "delta")
         if not all((self.table.path / file.path).exists() for file in self._new):
             # Another writer's VACUUM without a retention takes files that no commit names yet.

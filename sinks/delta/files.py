@@ -6,7 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.model.values import date_text, timestamp_text
+from sinks.delta.beside import beside
 
 __all__ = [
     "DataFile",
+    "Stream",
     "conform",
     "count_rows",
     "fit_together",
@@ -41,6 +43,9 @@ _SMALL = 4
 """A file of less than a quarter of these is small."""
 _TINY = 16
 """A file of less than a sixteenth of these is tiny."""
+
+# Files are rewritten often: what makes them smaller at the price of a second pass does not pay.
+_FORMAT: dict[str, Any] = {"compression": "snappy", "use_dictionary": False, "store_schema": False}
 
 _DAYS = (-719_162, 2_932_896)  # years 1 … 9999, which every reader of statistics understands
 _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
@@ -131,11 +136,14 @@ def sync_all(paths: Sequence[Path]) -> None:
     Raises:
         OSError: The disk refuses; what was written may be lost.
     """
-    if len(paths) == 1:
-        sync(paths[0])
-    elif paths:
-        with ThreadPoolExecutor(min(len(paths), 8)) as pool:
-            list(pool.map(sync, paths))
+    others = [beside(sync, path) for path in paths[1:]]
+    try:
+        if paths:
+            sync(paths[0])
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
 
 
 def new_name() -> str:
@@ -150,11 +158,42 @@ def write(path: Path, table: pa.Table) -> None:
         OSError: The disk refuses; nothing is left behind.
     """
     try:
-        # Files are rewritten often: what makes them smaller at the price of a second pass does not pay.
-        pq.write_table(table, path, compression="snappy", use_dictionary=False, store_schema=False)
+        pq.write_table(table, path, **_FORMAT)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+class Stream:
+    """A file that is written while its rows are still being made; to be forced to the disk when closed.
+
+    Args:
+        path: The file.
+        schema: Its columns.
+
+    Raises:
+        OSError: The disk refuses, at any of these calls; who gave the path removes what is left.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._file = pq.ParquetWriter(path, schema, **_FORMAT)
+        self._writing: Future[None] | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Write rows, beside the caller."""
+        self._written()
+        self._writing = beside(self._file.write_table, rows)
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        try:
+            self._written()
+        finally:
+            self._file.close()
+
+    def _written(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
 
 
 def count_rows(path: Path) -> int:

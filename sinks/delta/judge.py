@@ -38,6 +38,9 @@ class Verdict:
         self.remove[number] = False
 
 
+_DELETE = Op.DELETE
+
+
 def numbers(chosen: np.ndarray) -> list[int]:
     """Return the positions at which ``chosen`` is true."""
     positions: list[int] = np.flatnonzero(chosen).tolist()
@@ -56,8 +59,8 @@ def judge(
         tombstones: Version of the deletion remembered of each change's key, 0 for none.
     """
     count = len(changes)
-    delete: np.ndarray = np.array([change.op is Op.DELETE for change in changes], np.bool_)
-    partial: np.ndarray = np.array([bool(change.absent) for change in changes], np.bool_)
+    deletes, absent = [change.op is _DELETE for change in changes], [change.absent for change in changes]
+    delete, partial = (np.fromiter(map(bool, which), np.bool_, count) for which in (deletes, absent))
     stored = np.maximum(rows, tombstones)
     fresh = versions > stored
     # A row older than its own tombstone is one whose removal a crash prevented: it counts as gone.

@@ -16,15 +16,14 @@ _ESCAPED: np.ndarray = np.array([byte < 128 and escape(chr(byte)) != chr(byte) f
 """Byte of UTF-8 → whether a key spells it differently."""
 
 
-def key_ids(keys: Sequence[Key]) -> pa.Array:
-    """Return the id of each key of one table."""
-    parts = [key.parts for key in keys]
-    width = len(parts[0]) if parts else 1
-    columns = [pa.array([part[n] for part in parts], pa.string()) for n in range(width)]
+def key_ids(keys: Sequence[tuple[str | None, ...]]) -> pa.Array:
+    """Return the id of each key of one table, given the parts of each."""
+    width = len(keys[0]) if keys else 1
+    columns = [pa.array([parts[n] for parts in keys], pa.string()) for n in range(width)]
     ids = columns[0] if width == 1 else pc.binary_join_element_wise(*columns, SEPARATOR)
     odd = np.unique(np.concatenate([_odd(column) for column in columns]))
     if len(odd):
-        exact = pa.array([keys[number].id for number in odd.tolist()], pa.string())
+        exact = pa.array([Key(keys[number]).id for number in odd.tolist()], pa.string())
         mask: np.ndarray = np.zeros(len(keys), np.bool_)
         mask[odd] = True
         ids = pc.replace_with_mask(ids, pa.array(mask), exact)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,11 +22,12 @@ from deltalake.exceptions import DeltaError
 from headrace.model.change import Change
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import Outcome
+from sinks.delta.beside import beside
 from sinks.delta.draft import Draft
 from sinks.delta.encode import encode
 from sinks.delta.files import DataFile, conform, fit_together, live_parts, parts, within
 from sinks.delta.index import Found, KeyIndex
-from sinks.delta.judge import judge, numbers
+from sinks.delta.judge import Verdict, judge, numbers
 from sinks.delta.keys import key_ids
 from sinks.delta.log import Conflict
 from sinks.delta.merge import Kept, fill
@@ -45,6 +46,26 @@ _MANY_SMALL = 32
 _SEVERAL_SMALL = 4
 _MANY_HIDDEN = 0.1
 _MOST_HIDDEN = 0.25
+_STREAMED, _MOST_STREAMED = 2_048, 32_768
+"""New rows from and up to which they are written while the next of them are being encoded."""
+_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Changes that are being applied.
+
+    Args:
+        changes: At most one per key.
+        keys: The id of each one's key.
+        versions: The version of each.
+        found: Where the table has rows of these keys.
+    """
+
+    changes: Sequence[Change]
+    keys: pa.Array
+    versions: np.ndarray
+    found: Sequence[Found]
 
 
 @dataclass(slots=True)
@@ -76,7 +97,7 @@ class TableWriter:
         Raises:
             SinkUnavailable: Other writers keep committing in between, or the disk refuses.
         """
-        keys = key_ids([change.key for change in changes])
+        keys = key_ids([change.key.parts for change in changes])
         versions: np.ndarray = np.array([change.position.version for change in changes], np.int64)
         with self.lock:
             self.topics.update({change.origin.topic for change in changes})
@@ -155,31 +176,56 @@ class TableWriter:
             np.maximum.at(rows, place.sought, place.versions)
         verdict = judge(changes, versions, rows, self.tombstones.versions(keys))
 
-        written = numbers(verdict.write)
-        upserts = [changes[number] for number in written]
-        fresh, rejected = encode(shape, upserts, keys.take(pa.array(written, pa.int64())), versions[written])
-        for number, why in rejected.items():
-            verdict.reject(written[number], why)
-        if rejected:
-            fitting = [number for number in range(len(upserts)) if number not in rejected]
-            fresh = fresh.take(pa.array(fitting, pa.int64()))
-            written = [written[number] for number in fitting]
-            upserts = [upserts[number] for number in fitting]
-
         # Tombstones first: a crash in between leaves a row older than its tombstone, which the replayed
         # deletion removes; the other way round an older change could bring the row back.
-        self.tombstones.bury(keys.filter(pa.array(verdict.bury)).to_pylist(), versions[verdict.bury].tolist())
-
-        touched = [place.only(verdict.remove[place.sought]) for place in found]
-        touched = [place for place in touched if len(place.rows)]
-        kept = Kept({written[n]: n for n in numbers(verdict.partial[written])})
+        gone = verdict.bury
+        burial = beside(
+            self.tombstones.bury, keys.filter(pa.array(gone)).to_pylist(), versions[gone].tolist()
+        )
         with Draft(self.table, self.index) as draft:
-            for place in touched:
-                self._take_out(place, draft, kept)
-            if kept.partial:
-                fresh = fill(fresh, shape, upserts, kept)
-            self._finish(draft, conform(fresh, self.table.schema), touched)
+            try:
+                self._compose(draft, shape, _Batch(changes, keys, versions, found), verdict)
+            finally:
+                burial.result()
+            self.replaced.add(draft.commit())
+        self.replaced.remove_due()
         return verdict.outcomes
+
+    def _compose(self, draft: Draft, shape: Shape, batch: _Batch, verdict: Verdict) -> None:
+        """Let a draft do what was decided; where small files have become many, they become one."""
+        count = int(verdict.write.sum())
+        alone = not (verdict.remove.any() or verdict.partial.any() or self._crowd([]))
+        if alone and _STREAMED <= count < _MOST_STREAMED:
+            draft.stream(self._encoded(shape, batch, verdict, parts=_PARTS))
+            return
+        (fresh,) = self._encoded(shape, batch, verdict, parts=1)
+        written = np.flatnonzero(verdict.write)
+        touched = [place.only(verdict.remove[place.sought]) for place in batch.found]
+        touched = [place for place in touched if len(place.rows)]
+        kept = Kept({int(written[n]): n for n in numbers(verdict.partial[written])})
+        for place in touched:
+            self._take_out(place, draft, kept)
+        if kept.partial:
+            fresh = fill(fresh, shape, [batch.changes[n] for n in written.tolist()], kept)
+        if len(fresh) or touched:
+            self._join(draft, self._crowd(touched))
+        draft.add(fresh)
+
+    def _encoded(self, shape: Shape, batch: _Batch, verdict: Verdict, parts: int) -> Iterator[pa.Table]:
+        """Yield the rows to write, in several parts; changes with values that do not fit are rejected."""
+        for some in np.array_split(np.flatnonzero(verdict.write), parts):
+            which = some.tolist()
+            rows, rejected = encode(
+                shape,
+                [batch.changes[number] for number in which],
+                batch.keys.take(pa.array(some)),
+                batch.versions[some],
+            )
+            for number, why in rejected.items():
+                verdict.reject(which[number], why)
+            if rejected:
+                rows = rows.filter(pa.array(verdict.write[some]))
+            yield conform(rows, self.table.schema)
 
     def _take_out(self, place: Found, draft: Draft, kept: Kept) -> None:
         """Take the rows found in a file out of the table; note those that partial changes build on."""
@@ -200,15 +246,14 @@ class TableWriter:
                 mask[within(gone, start, len(part))] = False
                 draft.add(part.filter(pa.array(mask)))
 
-    def _finish(self, draft: Draft, fresh: pa.Table, touched: Sequence[Found]) -> None:
-        """Commit, with fresh rows; where small files have become many, they become one."""
+    def _crowd(self, touched: Sequence[Found]) -> Sequence[DataFile]:
+        """Return which small files, beside those touched, have to be joined lest they become ever more."""
         known = {place.file.path for place in touched}
-        others = [file for file in self.table.files.values() if file.small and file.path not in known]
-        if len(fresh) or touched:
-            self._join(draft, _crowd(others))
-        draft.add(fresh)
-        self.replaced.add(draft.commit())
-        self.replaced.remove_due()
+        few = [file for file in self.table.files.values() if file.small and file.path not in known]
+        tiny = [file for file in few if file.tiny]
+        if len(few) >= _MANY_SMALL:
+            return few
+        return tiny if len(tiny) >= _MANY_TINY else []
 
     def _join(self, draft: Draft, files: Sequence[DataFile]) -> None:
         for file in files:
@@ -238,7 +283,9 @@ class TableWriter:
             with Draft(self.table, self.index) as draft:
                 for place in touched:
                     self._take_out(place, draft, Kept({}))
-                self._finish(draft, self.table.schema.empty_table(), touched)
+                self._join(draft, self._crowd(touched))
+                self.replaced.add(draft.commit())
+            self.replaced.remove_due()
         return len(keys)
 
     def _tidy(self, until: float) -> bool:
@@ -265,11 +312,3 @@ class TableWriter:
             return sorted(hidden, key=lambda file: file.live)
         few = [file for file in files if file.small]
         return sorted(few, key=lambda file: file.live) if len(few) >= _SEVERAL_SMALL else []
-
-
-def _crowd(files: Sequence[DataFile]) -> Sequence[DataFile]:
-    """Return which of the small files a writer in a hurry has to join, lest they become ever more."""
-    tiny = [file for file in files if file.tiny]
-    if len(files) >= _MANY_SMALL:
-        return files
-    return tiny if len(tiny) >= _MANY_TINY else []

@@ -133,7 +133,7 @@ class _Raw:
 
 
 def _arrow(batch: list[Change]) -> pa.Table:
-    keys = key_ids([change.key for change in batch])
+    keys = key_ids([change.key.parts for change in batch])
     versions: np.ndarray = np.array([change.position.version for change in batch], np.int64)
     rows, rejected = encode(shape_of(SCHEMA), batch, keys, versions)
     assert not rejected
