@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.observe.failpoints import hit
 from sinks.delta.beside import beside
-from sinks.delta.files import DataFile, Stream, new_name, pieces, small, statistics, sync, write
+from sinks.delta.files import DataFile, new_name, pieces, small, statistics, sync, write
 from sinks.delta.index import KeyIndex
 from sinks.delta.log import Conflict
 from sinks.delta.table import LakeTable
@@ -82,25 +82,6 @@ class Draft:
                 self._pool = []
                 self._write_beside(pooled)
 
-    def stream(self, tables: Iterable[pa.Table]) -> None:
-        """Add rows, too few for several files, as a file that is written while the next are being made."""
-        path, schema = self._named(), self.table.schema
-        rows = [schema.empty_table()]
-        file = Stream(path, schema)
-        try:
-            for table in tables:
-                rows.append(table)
-                file.add(table)
-            known = self._known(path, pa.concat_tables(rows))
-        finally:
-            file.close()
-        if known.rows:
-            self._new.append(replace(known, size=path.stat().st_size))
-            self._unforced.append(path)
-        else:
-            path.unlink()
-            self.index.forget(path)
-
     def _write_beside(self, rows: pa.Table) -> None:
         """Write files while the caller gathers rows for the next."""
         for piece in pieces(rows):
@@ -123,11 +104,8 @@ class Draft:
 
     def _write(self, path: Path, rows: pa.Table) -> DataFile:
         write(path, rows)
-        return replace(self._known(path, rows), size=path.stat().st_size)
-
-    def _known(self, path: Path, rows: pa.Table) -> DataFile:
         self.index.add(path, rows)
-        return DataFile(path.name, 0, len(rows), statistics=statistics(rows))
+        return DataFile(path.name, path.stat().st_size, len(rows), statistics=statistics(rows))
 
     def commit(self) -> list[DataFile]:
         """Commit; return the files that are no longer part of the table.

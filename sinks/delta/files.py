@@ -6,7 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from sinks.delta.beside import beside
 
 __all__ = [
     "DataFile",
-    "Stream",
     "conform",
     "count_rows",
     "fit_together",
@@ -162,38 +161,6 @@ def write(path: Path, table: pa.Table) -> None:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-class Stream:
-    """A file that is written while its rows are still being made; to be forced to the disk when closed.
-
-    Args:
-        path: The file.
-        schema: Its columns.
-
-    Raises:
-        OSError: The disk refuses, at any of these calls; who gave the path removes what is left.
-    """
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._file = pq.ParquetWriter(path, schema, **_FORMAT)
-        self._writing: Future[None] | None = None
-
-    def add(self, rows: pa.Table) -> None:
-        """Write rows, beside the caller."""
-        self._written()
-        self._writing = beside(self._file.write_table, rows)
-
-    def close(self) -> None:
-        """Wait until everything is written."""
-        try:
-            self._written()
-        finally:
-            self._file.close()
-
-    def _written(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
 
 
 def count_rows(path: Path) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -46,9 +46,6 @@ _MANY_SMALL = 32
 _SEVERAL_SMALL = 4
 _MANY_HIDDEN = 0.1
 _MOST_HIDDEN = 0.25
-_STREAMED, _MOST_STREAMED = 2_048, 32_768
-"""New rows from and up to which they are written while the next of them are being encoded."""
-_PARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +190,7 @@ class TableWriter:
 
     def _compose(self, draft: Draft, shape: Shape, batch: _Batch, verdict: Verdict) -> None:
         """Let a draft do what was decided; where small files have become many, they become one."""
-        count = int(verdict.write.sum())
-        alone = not (verdict.remove.any() or verdict.partial.any() or self._crowd([]))
-        if alone and _STREAMED <= count < _MOST_STREAMED:
-            draft.stream(self._encoded(shape, batch, verdict, parts=_PARTS))
-            return
-        (fresh,) = self._encoded(shape, batch, verdict, parts=1)
+        fresh = self._encoded(shape, batch, verdict)
         written = np.flatnonzero(verdict.write)
         touched = [place.only(verdict.remove[place.sought]) for place in batch.found]
         touched = [place for place in touched if len(place.rows)]
@@ -211,21 +203,17 @@ class TableWriter:
             self._join(draft, self._crowd(touched))
         draft.add(fresh)
 
-    def _encoded(self, shape: Shape, batch: _Batch, verdict: Verdict, parts: int) -> Iterator[pa.Table]:
-        """Yield the rows to write, in several parts; changes with values that do not fit are rejected."""
-        for some in np.array_split(np.flatnonzero(verdict.write), parts):
-            which = some.tolist()
-            rows, rejected = encode(
-                shape,
-                [batch.changes[number] for number in which],
-                batch.keys.take(pa.array(some)),
-                batch.versions[some],
-            )
-            for number, why in rejected.items():
-                verdict.reject(which[number], why)
-            if rejected:
-                rows = rows.filter(pa.array(verdict.write[some]))
-            yield conform(rows, self.table.schema)
+    def _encoded(self, shape: Shape, batch: _Batch, verdict: Verdict) -> pa.Table:
+        """Return the rows to write; changes with values that do not fit are rejected."""
+        written = np.flatnonzero(verdict.write)
+        changes = [batch.changes[number] for number in written.tolist()]
+        keys, versions = batch.keys.take(pa.array(written)), batch.versions[written]
+        rows, rejected = encode(shape, changes, keys, versions)
+        for number, why in rejected.items():
+            verdict.reject(int(written[number]), why)
+        if rejected:
+            rows = rows.filter(pa.array(verdict.write[written]))
+        return conform(rows, self.table.schema)
 
     def _take_out(self, place: Found, draft: Draft, kept: Kept) -> None:
         """Take the rows found in a file out of the table; note those that partial changes build on."""

@@ -86,7 +86,8 @@ class _Ours:
 class _Raw:
     """New rows are appended, or merged where versions are compared; the rest is merged.
 
-    ``forced`` is ``plain``, but its files are on the disk for good when a write is over, as the sink's are.
+    ``forced`` is ``plain``, but its files are on the disk for good when a write is over, as the sink's are;
+    ``made`` is ``forced``, but it is given what the sink is given: changes, of which it makes rows first.
     """
 
     sampler: Sampler | None = None
@@ -94,6 +95,7 @@ class _Raw:
     def __init__(self, root: Path, work: Batches, name: str) -> None:
         self.name = name
         self._path = root / name
+        self._changes = work
         self._work = {phase: [_arrow(batch) for batch in some] for phase, some in work.items()}
 
     def open(self) -> None:
@@ -106,8 +108,9 @@ class _Raw:
             yield from (entry.path for entry in os.scandir(directory) if entry.is_file())
 
     def write(self, phase: str, number: int) -> None:
-        self._write(phase, self._work[phase][number])
-        if self.name == "forced":
+        made = self.name == "made"
+        self._write(phase, _arrow(self._changes[phase][number]) if made else self._work[phase][number])
+        if made or self.name == "forced":
             new = set(self._files()) - self._forced
             for path in new:
                 sync(Path(path))
@@ -145,7 +148,7 @@ def delta_sides(work: Batches) -> Iterator[list[Side]]:
     """Yield the ways of writing to a lake."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
         root = Path(directory)
-        raw = [_Raw(root, work, name) for name in ("guarded", "plain", "forced")]
+        raw = [_Raw(root, work, name) for name in ("guarded", "plain", "forced", "made")]
         yield [_Ours(root / "ours", work), *raw]
 
 
