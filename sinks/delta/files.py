@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ __all__ = [
     "sync",
     "sync_all",
     "within",
+    "without",
     "write",
 ]
 
@@ -49,6 +51,7 @@ _FORMAT: dict[str, Any] = {"compression": "snappy", "use_dictionary": False, "st
 _DAYS = (-719_162, 2_932_896)  # years 1 … 9999, which every reader of statistics understands
 _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 _STATISTICS_COLUMNS = 32
+_FEW = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,12 +238,19 @@ def parts(directory: Path, file: DataFile, schema: pa.Schema) -> Iterator[tuple[
 def live_parts(directory: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield a file's rows as a reader sees them."""
     for start, part in parts(directory, file, schema):
-        if file.deleted is None:
-            yield part
-        else:
-            stays: np.ndarray = np.ones(len(part), np.bool_)
-            stays[within(file.deleted, start, len(part))] = False
-            yield part.filter(pa.array(stays))
+        yield part if file.deleted is None else without(part, within(file.deleted, start, len(part)))
+
+
+def without(part: pa.Table, rows: np.ndarray) -> pa.Table:
+    """Return a table without some rows, given by ascending numbers."""
+    if len(rows) > _FEW:
+        stays: np.ndarray = np.ones(len(part), np.bool_)
+        stays[rows] = False
+        return part.filter(pa.array(stays))
+    # What lies between few rows need not be copied.
+    bounds = [-1, *rows.tolist(), len(part)]
+    slices = [part.slice(a + 1, b - a - 1) for a, b in pairwise(bounds) if b - a > 1]
+    return pa.concat_tables(slices) if slices else part.slice(0, 0)
 
 
 def within(rows: np.ndarray, start: int, count: int) -> np.ndarray:

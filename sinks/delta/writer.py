@@ -25,7 +25,7 @@ from headrace.model.outcome import Outcome
 from sinks.delta.beside import beside
 from sinks.delta.draft import Draft
 from sinks.delta.encode import encode
-from sinks.delta.files import DataFile, conform, fit_together, live_parts, parts, within
+from sinks.delta.files import DataFile, conform, fit_together, live_parts, parts, within, without
 from sinks.delta.index import Found, KeyIndex
 from sinks.delta.judge import Verdict, judge, numbers
 from sinks.delta.keys import key_ids
@@ -230,9 +230,7 @@ class TableWriter:
             here = (place.rows >= start) & (place.rows < start + len(part))
             kept.note(part, place.rows[here] - start, place.sought[here])
             if not hide:
-                mask: np.ndarray = np.ones(len(part), np.bool_)
-                mask[within(gone, start, len(part))] = False
-                draft.add(part.filter(pa.array(mask)))
+                draft.add(without(part, within(gone, start, len(part))))
 
     def _crowd(self, touched: Sequence[Found]) -> Sequence[DataFile]:
         """Return which small files, beside those touched, have to be joined lest they become ever more."""
