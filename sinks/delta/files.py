@@ -51,7 +51,7 @@ _FORMAT: dict[str, Any] = {"compression": "snappy", "use_dictionary": False, "st
 _DAYS = (-719_162, 2_932_896)  # years 1 … 9999, which every reader of statistics understands
 _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 _STATISTICS_COLUMNS = 32
-_FEW = 64
+_LONG = 2_048
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,11 +243,11 @@ def live_parts(directory: Path, file: DataFile, schema: pa.Schema) -> Iterator[p
 
 def without(part: pa.Table, rows: np.ndarray) -> pa.Table:
     """Return a table without some rows, given by ascending numbers."""
-    if len(rows) > _FEW:
+    if len(rows) * _LONG > len(part):
         stays: np.ndarray = np.ones(len(part), np.bool_)
         stays[rows] = False
         return part.filter(pa.array(stays))
-    # What lies between few rows need not be copied.
+    # What lies between few rows need not be copied, but each piece is work to the writer.
     bounds = [-1, *rows.tolist(), len(part)]
     slices = [part.slice(a + 1, b - a - 1) for a, b in pairwise(bounds) if b - a > 1]
     return pa.concat_tables(slices) if slices else part.slice(0, 0)

@@ -206,8 +206,10 @@ class TableWriter:
     def _encoded(self, shape: Shape, batch: _Batch, verdict: Verdict) -> pa.Table:
         """Return the rows to write; changes with values that do not fit are rejected."""
         written = np.flatnonzero(verdict.write)
-        changes = [batch.changes[number] for number in written.tolist()]
-        keys, versions = batch.keys.take(pa.array(written)), batch.versions[written]
+        changes, keys, versions = batch.changes, batch.keys, batch.versions
+        if len(written) < len(changes):
+            changes = [changes[number] for number in written.tolist()]
+            keys, versions = keys.take(pa.array(written)), versions[written]
         rows, rejected = encode(shape, changes, keys, versions)
         for number, why in rejected.items():
             verdict.reject(int(written[number]), why)
