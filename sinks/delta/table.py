@@ -63,9 +63,7 @@ class LakeTable:
         Raises:
             SinkError: ``DELTA_TABLE_MISSING``: there is none that can be read.
         """
-        if self._delta is not None and self._delta.version() < self.version:
-            self._delta.update_incremental()
-        if self._delta is None:
+        if self._delta is None or self._delta.version() < self.version:
             try:
                 self._delta = DeltaTable(str(self.path))
             except DeltaError as error:
@@ -131,7 +129,6 @@ class LakeTable:
             if self._delta.version() == self.version:
                 self._delta.update_incremental()
             else:
-                # Commits that the library has not seen may have been tidied away meanwhile.
                 self._delta = None
         else:
             # Never opened, or dropped and created again in our absence.
