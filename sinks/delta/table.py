@@ -28,7 +28,7 @@ _CONFIGURATION = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 _VECTORS = "delta.enableDeletionVectors"
-_KNOWN_FEATURES = {"appendOnly", "deletionVectors", "invariants", "timestampNtz"}
+_KNOWN_FEATURES = {"appendOnly", "deletionVectors", "invariants", "timestampNtz", "variantType"}
 """Features of a table that ask nothing more of a writer of whole files than what it does here."""
 
 
