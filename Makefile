@@ -3,11 +3,13 @@
 #   PYTHON=python3.12     which interpreter makes the environment (default: the best on PATH)
 #   DEMO_ARGS="…"         passed to `headrace demo`, e.g. DEMO_ARGS="--seconds 60 --keep"
 #   PYTEST_ARGS="…"       passed to pytest, e.g. PYTEST_ARGS="-x -k compose"
+#   BENCH_ARGS="…"        passed to the benchmarks, e.g. BENCH_ARGS="--only 'apply.redis*' --runs 7"
 
 PYTHON ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SINK ?= redis
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -22,10 +24,10 @@ PYTEST = PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test deep test-deep unit e2e faults bench lint types fmt docs golden lock clean distclean
+.PHONY: help demo up down status test deep test-deep unit e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
 
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(READY) ## Run everything for real: Postgres → Debezium → Kafka → PySpark → Elasticsearch, Redis, Delta
 	@$(BIN)/headrace demo $(DEMO_ARGS)
@@ -59,8 +61,14 @@ e2e: $(READY) ## Run the whole chain end to end
 faults: $(READY) ## Kill each part and show that nothing is lost and nothing doubled
 	@$(PYTEST) tests/faults
 
-bench: $(READY) ## Measure: first row, latency, throughput, memory (reported, not asserted)
+bench: $(READY) ## Measure the headline results and write docs/benchmarks.md (about 15 minutes)
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+bench-full: $(READY) ## Measure everything, in larger sizes where there are some (an hour or more)
+	@$(BIN)/python -m tests.bench --full $(BENCH_ARGS)
+
+profile-sink: $(READY) ## Show where the time of a row goes: SINK=elasticsearch|redis|redis-hash|delta
+	@$(BIN)/python -m tests.bench.profile $(SINK) $(BENCH_ARGS)
 
 lint: $(READY) ## Check style, format and the import rule
 	@$(BIN)/ruff check .
@@ -74,9 +82,10 @@ fmt: $(READY) ## Format, and mend what can be mended
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-docs: $(READY) ## Write docs/cli.md and docs/types.md anew from the code itself
+docs: $(READY) ## Write docs/cli.md, docs/types.md and docs/benchmarks.md anew from what they tell of
 	@$(BIN)/python -m typer headrace.cli.main utils docs --name headrace --output docs/cli.md
 	@$(BIN)/python -m tests.golden.page
+	@$(BIN)/python -m tests.bench render docs/benchmarks/results.jsonl
 
 golden: $(READY) ## Record anew what the real connector says of every Postgres type
 	@$(BIN)/python -m tests.golden.record

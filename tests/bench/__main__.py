@@ -1,167 +1,151 @@
-"""``python -m tests.bench``: figures of the whole chain on this machine; reported, never asserted.
+"""``python -m tests.bench``: measures, writes each result down, and makes ``docs/benchmarks.md`` of them.
 
-    python -m tests.bench                 warm demo, latency on a stack, applying against raw clients
-    python -m tests.bench --cold          a demo with empty caches first: everything is downloaded
-    python -m tests.bench --seconds 120   measure latency for longer
-    python -m tests.bench --only apply    the sinks against the raw clients of their stores, nothing else
-    python -m tests.bench --json FILE     write the figures there, too
+    python -m tests.bench                     the headline results
+    python -m tests.bench --full              all results, in larger sizes where there are some
+    python -m tests.bench --only 'raw.*'      what matches a pattern: benchmarks, groups or results
+    python -m tests.bench --only apply --store redis    applying to one store
+    python -m tests.bench --list              what there is
+    python -m tests.bench render FILE…        the page anew from results that were measured before
 
-The last line of standard output is all of it as one JSON object.
+Exits with 1 when a result failed or what was written differs from what should have been.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
-from headrace.demo.memory import MemoryWatch
-from headrace.demo.original import Original
-from headrace.demo.probe import MARKED, Latencies, Markers
-from tests.bench.apply.stores import measure_apply, print_apply
-from tests.support.shop import Shop, open_shop
-from tests.support.stack import fresh_home, running_stack
+from headrace.local.cache import cache_root
+from tests.bench.aims import AIMS, judge
+from tests.bench.conduct import Conductor
+from tests.bench.host import ROOT, commit, host
+from tests.bench.journal import Entry, Run, append, now, read
+from tests.bench.page.page import write
+from tests.bench.page.words import each, ratio, span
+from tests.bench.suite import Benchmark, Setting, chosen, registered
 
-_LOADS = {"light": 0.0, "steady": 20.0}
-"""Row changes per second beside the markers, of which there are some three a second."""
-
-_ASK_EVERY_S = {"search": 0.02, "cache": 0.01, "lake": 0.05}
-"""Asking costs processor time, too: more often, and the question delays the answer."""
-
-_WARM_UP_S = 60.0
+OUT = ROOT / "docs" / "benchmarks"
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = "results.jsonl"
 
 
-def main() -> None:
-    """Measure what is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--cold", action="store_true", help="begin with empty caches; downloads about 1 GB")
-    parser.add_argument("--seconds", type=float, default=45.0, help="how long to measure each load")
-    parser.add_argument("--only", choices=("demo", "latency", "apply"), help="measure only this")
-    parser.add_argument("--rounds", type=int, default=7, help="how often to apply the same rows")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
-    chosen = parser.parse_args()
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line asks for and return the exit code."""
     console = Console(stderr=True)
-    figures: dict[str, Any] = {"machine": _machine()}
-    if chosen.cold:
-        with tempfile.TemporaryDirectory(prefix="headrace-cold-", dir="/var/tmp") as empty:
-            # Postgres, which refuses root, runs from there as another user.
-            Path(empty).chmod(0o755)
-            console.print("demo, cold: caches are empty")
-            figures["cold_demo"] = _demo({"HEADRACE_CACHE": empty})
-    if chosen.only in (None, "demo"):
-        console.print("demo, warm")
-        figures["warm_demo"] = _demo({})
-    if chosen.only in (None, "latency"):
-        console.print(f"latency: a warm-up of {_WARM_UP_S:.0f} s, then {chosen.seconds:.0f} s of each load")
-        figures |= _latency(chosen.seconds)
-    if chosen.only in (None, "apply"):
-        console.print(f"apply: {chosen.rounds} rounds of each store")
-        figures["apply"] = measure_apply(chosen.rounds, console.print)
-    _print(console, figures)
-    text = json.dumps(figures)
-    if chosen.json:
-        chosen.json.write_text(text + "\n")
-    print(text)
+    if arguments[:1] == ["render"]:
+        return _render(arguments[1:])
+    asked = _parser().parse_args(arguments)
+    benchmarks = registered()
+    todo = _todo(benchmarks, asked)
+    if asked.list:
+        console.print(_listed(benchmarks, todo))
+        return 0
+    if not todo:
+        console.print("nothing matches; --list shows what there is")
+        return 2
+    minutes = sum(benchmark.minutes for benchmark in todo) * asked.runs / 5
+    console.print(f"{len(todo)} benchmarks, about {minutes:.0f} min")
+    results = asked.out / RESULTS
+
+    def keep(entry: Entry) -> None:
+        append(results, entry)
+        _tell(console, entry)
+
+    run = Run(now(), commit(), host(), asked.runs, asked.full)
+    setting = Setting(cache_root() / "bench", asked.runs, asked.full, console.print)
+    conductor = Conductor(run, setting, keep)
+    try:
+        good = conductor.conduct(todo)
+    except KeyboardInterrupt:
+        console.print(f"interrupted; {results} keeps what is there")
+        good = False
+    entries = list(read([results]))
+    if asked.page is not None:
+        write(entries, benchmarks, asked.page)
+        console.print(f"written: {asked.page}")
+    for name in conductor.failed:
+        console.print(f"[bold red]FAILED[/] {name}")
+    return 0 if good else 1
 
 
-def _machine() -> dict[str, Any]:
-    return {
-        "cores": os.cpu_count(),
-        "memory_mib": psutil.virtual_memory().total >> 20,
-        "python": platform.python_version(),
-        "load_before": round(os.getloadavg()[0], 1),
-    }
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="everything, in larger sizes where there are some"
+    )
+    parser.add_argument("--only", action="append", default=[], metavar="GLOB", help="what matches")
+    parser.add_argument("--store", metavar="NAME", help="of applying: elasticsearch, redis or delta")
+    parser.add_argument("--runs", type=int, default=5, help="samples of each side (default: 5)")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"where {RESULTS} grows")
+    parser.add_argument(
+        "--page", type=Path, help="the page to write (default: docs/benchmarks.md with its own results)"
+    )
+    parser.add_argument("--list", action="store_true", help="show what there is; * is what would be measured")
+    return parser
 
 
-def _demo(environment: dict[str, str]) -> dict[str, Any]:
-    """Run the command in a home of its own and return its verdict and where the memory went."""
-    with fresh_home() as home:
-        report = home.root.parent / "report.json"
-        command = [sys.executable, "-c", "from headrace.cli.main import run; run()", "demo", "--json"]
-        began = time.monotonic()
-        done = subprocess.run(
-            [*command, "--home", str(home.root), "--report", str(report)],
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            check=False,
+def _todo(benchmarks: Sequence[Benchmark], asked: argparse.Namespace) -> tuple[Benchmark, ...]:
+    if asked.page is None and asked.out == OUT:
+        asked.page = PAGE
+    patterns = list(asked.only)
+    if asked.store:
+        patterns = [f"apply.{asked.store}*"]
+    return chosen(benchmarks, full=asked.full, only=patterns)
+
+
+def _listed(benchmarks: Sequence[Benchmark], todo: Sequence[Benchmark]) -> Table:
+    table = Table("", "benchmark", "group", "min", "", "results", box=None)
+    for each_one in benchmarks:
+        table.add_row(
+            "*" if each_one in todo else "",
+            each_one.name,
+            each_one.group,
+            f"{each_one.minutes:g}",
+            "headline" if each_one.headline else "",
+            " ".join(each_one.results),
         )
-        took = round(time.monotonic() - began, 1)
-        if not report.exists():
-            return {"failed": done.returncode, "seconds": took}
-        details: dict[str, Any] = json.loads(report.read_text())
-    details.pop("comparisons")
-    return {**details, "seconds_with_cleanup": took}
+    return table
 
 
-def _latency(seconds: float) -> dict[str, Any]:
-    """Return what each load measured, and the memory of a stack without a demo."""
-    with running_stack() as running, open_shop(running, "bench", scale=1.0) as shop:
-        memory = MemoryWatch(running.home.run)
-        memory.start()
-        # The first batches after the snapshot meet cold code.
-        shop.write(_WARM_UP_S, seed=1, rate=_LOADS["steady"])
-        shop.converge()
-        figures: dict[str, Any] = {}
-        for load, rate in _LOADS.items():
-            found = _markers(shop, seconds, rate)
-            figures[load] = {
-                "changes_per_second": rate,
-                "latency_ms": {name.removeprefix("bench_"): times.as_dict() for name, times in found.items()},
-            }
-        figures["stack"] = {
-            "peak_mib": memory.stop(),
-            "memory_mib": {name: peak for name, peak in memory.peaks.items() if name != "demo"},
-        }
-    return figures
+def _tell(console: Console, entry: Entry) -> None:
+    result = entry.result
+    if not result.counts:
+        console.print(f"  [bold red]FAILED[/] {result.name}: {result.failure or 'what was written differs'}")
+        return
+    console.print(f"  {result.name}: {entry.seconds:.0f} s, load {entry.load[0]} → {entry.load[1]}")
+    for name, side in result.sides.items():
+        if not side.samples:
+            continue
+        against = ""
+        if name != "headrace" and "headrace" in result.sides:
+            own = result.sides["headrace"]
+            if len(own.samples) == len(side.samples):
+                against = f"; ours is {ratio(result.ratio('headrace', name))} of it"
+        console.print(
+            f"    {name}: {span(side.spread)} {result.unit}{against}; CPU-s/M: {each(side.processor_s)}"
+        )
+    for aim in AIMS:
+        if aim.result == result.name:
+            verdict, _ = judge(aim, {result.name: result})
+            console.print(f"    aim {verdict}: {aim.what}")
 
 
-def _markers(shop: Shop, seconds: float, rate: float) -> dict[str, Latencies]:
-    with Original.open(shop.dsn) as original:
-        marked = next(schema for schema in original.tables() if schema.table.name == MARKED)
-    with shop.stores() as stores:
-        pauses = {store: _ASK_EVERY_S[store.name.removeprefix("bench_")] for store in stores}
-        people = shop.people(seed=2, rate=rate) if rate else None
-        if people is not None:
-            people.start()
-        markers = Markers(shop.dsn, marked, pauses, every=0.35)
-        markers.start()
-        time.sleep(seconds)
-        found = markers.stop(patience=30)
-        if people is not None:
-            people.stop()
-    return found
-
-
-def _print(console: Console, figures: dict[str, Any]) -> None:
-    table = Table("figure", "search", "cache", "lake", box=None)
-    for name in ("cold_demo", "warm_demo"):
-        if "seconds_to_first_row" in figures.get(name, {}):
-            first = figures[name]["seconds_to_first_row"]
-            table.add_row(f"{name}: s to first row", *(str(first[s]) for s in ("search", "cache", "lake")))
-    for name in ("warm_demo", *_LOADS):
-        measured = figures.get(name, {}).get("latency_ms")
-        for rank in ("p50", "p99") if measured else ():
-            table.add_row(
-                f"{name}: {rank} ms", *(str(measured[s][rank]) for s in ("search", "cache", "lake"))
-            )
-    console.print(table)
-    for name in ("cold_demo", "warm_demo", "stack"):
-        if "memory_mib" in figures.get(name, {}):
-            console.print(f"{name}: peak MiB {figures[name]['memory_mib']}")
-    if "apply" in figures:
-        print_apply(console, figures["apply"])
+def _render(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench render")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    asked = parser.parse_args(arguments)
+    entries = list(read(asked.files))
+    write(entries, registered(), asked.page)
+    return 0 if all(entry.result.counts for entry in entries) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

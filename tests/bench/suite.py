@@ -15,7 +15,7 @@ from tests.bench.results import Result
 
 __all__ = ["MODULES", "Benchmark", "Setting", "chosen", "registered"]
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = ("tests.bench.apply.stores",)
 
 
 def _nothing(_: str) -> None:

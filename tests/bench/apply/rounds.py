@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import permutations
 from typing import Any, Protocol
 
 from tests.bench.apply.cpu import Sampler
 from tests.bench.apply.products import PHASES, Batches
+from tests.bench.meter import Meter, Tally, Used
+from tests.bench.results import Result
 
-__all__ = ["Busy", "Side", "measure"]
+__all__ = ["Busy", "Differs", "Side", "measure"]
 
 _PAUSE_S = 5.0
 
+_Spent = dict[tuple[str, str], list[Used]]
+"""Side and phase → what each batch took."""
 
-_Spent = dict[tuple[str, str], list[tuple[float, float]]]
-"""Side and phase → wall and processor seconds of each batch."""
+_NAMES = {"ours": "headrace"}
+"""How the results call a side, where it is not by its own name."""
+
+_WHAT = {
+    "insert": "new rows",
+    "update": "the same rows, all changed",
+    "delete": "deletes of a tenth of the rows",
+}
 
 
 class Side(Protocol):
@@ -52,38 +61,64 @@ class Differs(AssertionError):
     """Two sides that wrote the same hold different rows."""
 
 
-def measure(sides: Sequence[Side], work: Batches, rounds: int) -> dict[str, Any]:
-    """Return ratios and processor time per phase; a first round, which meets cold code, does not count.
+def measure(store: str, sides: Sequence[Side], work: Batches, runs: int, meter: Meter) -> Iterator[Result]:
+    """Yield a result for each phase; a first round, which meets cold code, does not count.
+
+    A phase after which the sides do not hold the same has failed, and the others with it: what was measured
+    was not the same work.
 
     Raises:
         Busy: The store asked for patience in more rounds than were to be measured.
-        Differs: After a phase the sides do not hold the same.
     """
     gc.collect()
     gc.freeze()  # the prepared rows are nobody's garbage
-    spent: _Spent = {}
+    tallies = {phase: Tally() for phase in PHASES}
     number = lost = 0
-    while number <= rounds:
-        try:
-            found = _round(sides, work, number)
-        except Busy:
-            lost += 1
-            if lost > rounds:
-                raise
-            time.sleep(_PAUSE_S)
-            continue
-        for place, used in found.items() if number else ():
-            spent.setdefault(place, []).extend(used)
-        number += 1
-    gc.unfreeze()
-    names = [side.name for side in sides]
-    phases = {phase: _figures({name: spent[name, phase] for name in names}, work[phase]) for phase in PHASES}
-    profiles = {side.name: side.sampler.shares() for side in sides if side.sampler}
-    return {"rounds": rounds, "rounds_lost": lost, "phases": phases, "profile": profiles.get("ours", {})}
+    try:
+        while number <= runs:
+            try:
+                spent = _round(sides, work, number, meter)
+            except Busy:
+                lost += 1
+                if lost > runs:
+                    raise
+                time.sleep(_PAUSE_S)
+                continue
+            if number:
+                _count(tallies, spent, work)
+            number += 1
+    except Differs as error:
+        for phase in PHASES:
+            yield _result(store, phase, equal=False, failure=str(error))
+        return
+    finally:
+        gc.unfreeze()
+    profile = next((side.sampler.shares() for side in sides if side.sampler), {})
+    for phase in PHASES:
+        settings = {
+            "rows": sum(map(len, work[phase])),
+            "batches": len(work[phase]),
+            "rounds lost to a busy store": lost,
+            "client time of ours": {kind: f"{share:.0%}" for kind, share in profile.items() if share >= 0.01},
+        }
+        yield _result(store, phase, equal=True, sides=tallies[phase].sides(), settings=settings)
 
 
-def _round(sides: Sequence[Side], work: Batches, number: int) -> _Spent:
-    spent: _Spent = {}
+def _result(store: str, phase: str, **found: Any) -> Result:
+    return Result(f"apply.{store}.{phase}", f"{_WHAT[phase]}, applied to {store}", "rows/s", **found)
+
+
+def _count(tallies: Mapping[str, Tally], spent: _Spent, work: Batches) -> None:
+    for (name, phase), batches in spent.items():
+        side = _NAMES.get(name, name)
+        for batch, used in zip(work[phase], batches, strict=True):
+            tallies[phase].use(side, len(batch), used)
+        rows = sum(map(len, work[phase]))
+        tallies[phase].sample(side, rows / sum(used.seconds for used in batches))
+
+
+def _round(sides: Sequence[Side], work: Batches, number: int, meter: Meter) -> _Spent:
+    spent: _Spent = {(side.name, phase): [] for phase in PHASES for side in sides}
     orders = list(permutations(sides))
     try:
         for side in sides:
@@ -92,8 +127,8 @@ def _round(sides: Sequence[Side], work: Batches, number: int) -> _Spent:
             for batch in range(len(work[phase])):
                 # Every order in turn: what one side leaves running in the store slows the next.
                 for side in orders[(number * len(work[phase]) + batch) % len(orders)]:
-                    used = _timed(side, phase, batch, sampled=number > 0)
-                    spent.setdefault((side.name, phase), []).append(used)
+                    used = _measured(side, phase, batch, meter, sampled=number > 0)
+                    spent[side.name, phase].append(used)
             _insist_on_equality(sides, phase, work)
     finally:
         for side in sides:
@@ -101,11 +136,10 @@ def _round(sides: Sequence[Side], work: Batches, number: int) -> _Spent:
     return spent
 
 
-def _timed(side: Side, phase: str, batch: int, *, sampled: bool) -> tuple[float, float]:
-    with side.sampler if side.sampler and sampled else nullcontext():
-        wall, processor = time.perf_counter(), time.process_time()
+def _measured(side: Side, phase: str, batch: int, meter: Meter, *, sampled: bool) -> Used:
+    with side.sampler if side.sampler and sampled else nullcontext(), meter.measured() as used:
         side.write(phase, batch)
-        return time.perf_counter() - wall, time.process_time() - processor
+    return used
 
 
 def _insist_on_equality(sides: Sequence[Side], phase: str, work: Batches) -> None:
@@ -118,27 +152,3 @@ def _insist_on_equality(sides: Sequence[Side], phase: str, work: Batches) -> Non
         if content != first[1]:
             odd = [key for key in content.keys() | first[1].keys() if content.get(key) != first[1].get(key)]
             raise Differs(f"after {phase}, {name} and {first[0]} differ in {len(odd)} rows, e.g. {odd[0]}")
-
-
-def _figures(
-    spent: Mapping[str, list[tuple[float, float]]], batches: Sequence[Sequence[Any]]
-) -> dict[str, Any]:
-    wall = {name: [seconds for seconds, _ in used] for name, used in spent.items()}
-    rows = sum(map(len, batches)) / len(batches)
-    return {
-        "rows": sum(map(len, batches)),
-        **{f"ours_to_{name}": _ratio(times, wall["ours"]) for name, times in wall.items() if name != "ours"},
-        "guarded_to_plain": _ratio(wall["plain"], wall["guarded"]),
-        "rows_per_second": {name: round(rows / statistics.median(times)) for name, times in wall.items()},
-        "processor_s_per_100k": {
-            name: round(statistics.median(processor for _, processor in used) / rows * 1e5, 3)
-            for name, used in spent.items()
-        },
-    }
-
-
-def _ratio(theirs: Sequence[float], own: Sequence[float]) -> dict[str, float]:
-    """Return how many of the first's rows a second the second has, batch by batch: median, middle half."""
-    ratios = [a / b for a, b in zip(theirs, own, strict=True)]
-    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    return {"median": round(median, 3), "low": round(low, 3), "high": round(high, 3)}

@@ -1,16 +1,15 @@
-"""All stores, one after the other, and their figures for people to read."""
+"""All stores: what is started for each, who writes to it, and which versions take part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.metadata import version
-from typing import Any
 
 from elasticsearch import Elasticsearch
 from redis import Redis
-from rich.console import Console
-from rich.table import Table
 
 from headrace.local.endpoints import Endpoints
 from tests.bench.apply.delta import delta_sides
@@ -18,71 +17,99 @@ from tests.bench.apply.elasticsearch import elasticsearch_sides
 from tests.bench.apply.products import BATCH, PHASES, Batches, batches
 from tests.bench.apply.redis import redis_sides
 from tests.bench.apply.rounds import Side, measure
+from tests.bench.meter import Meter, servers
+from tests.bench.results import Result
+from tests.bench.suite import Benchmark, Setting
 from tests.support.stack import running_stack
 
-__all__ = ["measure_apply", "print_apply"]
+__all__ = ["BENCHMARKS", "STORES", "Store", "server_versions"]
 
 _ROWS = 20_000
-_SERVERS = {"elasticsearch", "redis"}
+
+_work = cache(batches)
 
 
-def _sides(at: Endpoints, work: Batches) -> Iterator[tuple[str, AbstractContextManager[list[Side]]]]:
-    yield "elasticsearch", elasticsearch_sides(at.elasticsearch_url, work)
-    yield "redis json", redis_sides(at.redis_url, "json", work)
-    yield "redis hash", redis_sides(at.redis_url, "hash", work)
-    yield "delta", delta_sides(work)
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store to apply to.
+
+    Args:
+        servers: What of the local stack it needs.
+        sides: Opens the ways of writing to it.
+        libraries: Python distributions that write to it.
+        minutes: About how long five rounds take.
+    """
+
+    servers: frozenset[str]
+    sides: Callable[[Endpoints | None, Batches], AbstractContextManager[list[Side]]]
+    libraries: tuple[str, ...]
+    minutes: float
 
 
-def measure_apply(rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return each store's figures, measured on servers of their own."""
-    work = batches(_ROWS)
-    with running_stack(_SERVERS) as running:
-        figures: dict[str, Any] = {"rows": _ROWS, "batch": BATCH, "versions": _versions(running.endpoints)}
-        for store, opening in _sides(running.endpoints, work):
-            say(f"apply: {store}")
-            with opening as sides:
-                figures[store] = measure(sides, work, rounds)
-    return figures
+def _search(at: Endpoints | None, work: Batches) -> AbstractContextManager[list[Side]]:
+    assert at is not None
+    return elasticsearch_sides(at.elasticsearch_url, work)
 
 
-def _versions(at: Endpoints) -> dict[str, str]:
-    with Elasticsearch(at.elasticsearch_url) as search, Redis.from_url(at.redis_url) as cache:
-        # The root of the API, where the version stands, is not part of every distribution.
-        nodes = search.nodes.info(filter_path="nodes.*.version")["nodes"].values()
-        servers = {
-            "elasticsearch": min(node["version"] for node in nodes),
-            "redis": cache.info("server")["redis_version"],
+def _cache(style: str, at: Endpoints | None, work: Batches) -> AbstractContextManager[list[Side]]:
+    assert at is not None
+    return redis_sides(at.redis_url, style, work)
+
+
+def _lake(_: Endpoints | None, work: Batches) -> AbstractContextManager[list[Side]]:
+    return delta_sides(work)
+
+
+_REDIS = frozenset({"redis"})
+
+STORES: Mapping[str, Store] = {
+    "elasticsearch": Store(frozenset({"elasticsearch"}), _search, ("elasticsearch", "orjson"), 3.0),
+    "redis.json": Store(_REDIS, partial(_cache, "json"), ("redis", "hiredis"), 0.7),
+    "redis.hash": Store(_REDIS, partial(_cache, "hash"), ("redis", "hiredis"), 1.2),
+    "delta": Store(frozenset(), _lake, ("deltalake", "pyarrow"), 1.5),
+}
+
+
+def _apply(name: str, setting: Setting) -> Iterator[Result]:
+    store = STORES[name]
+    work = _work(_ROWS)
+    with ExitStack() as closing:
+        at: Endpoints | None = None
+        processes: dict[str, int] = {}
+        if store.servers:
+            running = closing.enter_context(running_stack(set(store.servers)))
+            at, processes = running.endpoints, servers(running.home.run)
+        versions = server_versions(at, store.servers) | {
+            f"{library} (Python)": version(library) for library in store.libraries
         }
-    libraries = {
-        f"{name} (Python)": version(name) for name in ("elasticsearch", "redis", "deltalake", "pyarrow")
-    }
-    return servers | libraries
+        sides = closing.enter_context(store.sides(at, work))
+        for result in measure(name, sides, work, setting.runs, Meter(processes)):
+            settings = {**result.settings, "rows a batch": BATCH}
+            yield replace(result, versions=versions, settings=settings)
 
 
-def _span(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})"
+def server_versions(at: Endpoints | None, names: frozenset[str]) -> dict[str, str]:
+    """Return the versions of those servers that run."""
+    found = {}
+    if at is not None and "elasticsearch" in names:
+        with Elasticsearch(at.elasticsearch_url) as search:
+            # The root of the API, where the version stands, is not part of every distribution.
+            nodes = search.nodes.info(filter_path="nodes.*.version")["nodes"].values()
+            found["Elasticsearch"] = str(min(node["version"] for node in nodes))
+    if at is not None and "redis" in names:
+        with Redis.from_url(at.redis_url) as redis:
+            found["Redis"] = str(redis.info("server")["redis_version"])
+    return found
 
 
-def print_apply(console: Console, figures: dict[str, Any]) -> None:
-    """Print ratios, processor time and where it goes."""
-    stores = {name: found for name, found in figures.items() if isinstance(found, dict) and "phases" in found}
-    table = Table(
+BENCHMARKS = tuple(
+    Benchmark(
+        f"apply.{name}",
         "apply",
-        "",
-        "ours/guarded",
-        "ours/plain",
-        "guarded/plain",
-        "CPU s per 100k: ours, guarded, plain",
-        box=None,
+        store.minutes,
+        True,
+        partial(_apply, name),
+        promises=tuple(f"apply.{name}.{phase}" for phase in PHASES),
     )
-    for store, found in stores.items():
-        for phase in PHASES:
-            seen = found["phases"][phase]
-            ratios = (_span(seen[name]) for name in ("ours_to_guarded", "ours_to_plain", "guarded_to_plain"))
-            spent = seen["processor_s_per_100k"]
-            processor = ", ".join(f"{spent[side]:.2f}" for side in ("ours", "guarded", "plain"))
-            table.add_row(store, phase, *ratios, processor)
-    console.print(table)
-    for store, found in stores.items():
-        shares = ", ".join(f"{kind} {share:.0%}" for kind, share in found["profile"].items())
-        console.print(f"{store}: processor time of ours: {shares}")
+    for name, store in STORES.items()
+)

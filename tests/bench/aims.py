@@ -1,0 +1,161 @@
+"""What the figures are measured against, the most important first, and what is to blame for a miss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.bench.results import Result, Spread
+
+__all__ = ["AIMS", "Aim", "Verdict", "judge"]
+
+Verdict = Literal["reached", "missed", "FAILED", "not measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A promise about one figure.
+
+    Args:
+        what: The promise, as the page tells it.
+        result: Name of the result that decides.
+        side: Whose figure.
+        over: The side it is compared with; None where the figure itself decides.
+        how: ``ratio``: how much better ``side`` is than ``over``; ``figure``: the figure itself;
+            ``gap``: how much larger it is than that of ``over``.
+        least: What it must not be below.
+        most: What it must not be above.
+        blame: What the profile blames where the aim is missed, for the reader.
+    """
+
+    what: str
+    result: str
+    side: str = "headrace"
+    over: str | None = None
+    how: Literal["ratio", "figure", "gap"] = "ratio"
+    least: float | None = None
+    most: float | None = None
+    blame: str = ""
+
+    def found(self, result: Result) -> Spread | None:
+        """Return the figure that decides; None when a side was not measured."""
+        wanted = {self.side} if self.over is None else {self.side, self.over}
+        if not wanted <= result.sides.keys() or not all(result.sides[name].samples for name in wanted):
+            return None
+        if self.how == "figure" or self.over is None:
+            return result.sides[self.side].spread
+        if self.how == "ratio":
+            return result.ratio(self.side, self.over)
+        own, other = result.sides[self.side].samples, result.sides[self.over].samples
+        return Spread.of([a - b for a, b in zip(own, other, strict=True)])
+
+    def reached(self, figure: float) -> bool:
+        """Return whether a figure is as good as promised."""
+        return (self.least is None or figure >= self.least) and (self.most is None or figure <= self.most)
+
+
+def judge(aim: Aim, results: Mapping[str, Result]) -> tuple[Verdict, Spread | None]:
+    """Return whether an aim is reached, by the median of its runs, and what was found."""
+    result = results.get(aim.result)
+    if result is None:
+        return "not measured", None
+    if not result.counts:
+        return "FAILED", None
+    found = aim.found(result)
+    if found is None:
+        return "not measured", None
+    return ("reached" if aim.reached(found.median) else "missed"), found
+
+
+def _ratio(what: str, result: str, over: str, least: float, blame: str = "") -> Aim:
+    return Aim(what, result, over=over, least=least, blame=blame)
+
+
+def _most(what: str, result: str, most: float, blame: str = "", side: str = "headrace") -> Aim:
+    return Aim(what, result, side=side, how="figure", most=most, blame=blame)
+
+
+_ES_DELETES = (
+    "a delete is two operations on two indexes, the document and what remembers the delete; a bare one is one"
+)
+_REDIS_ROWS = (
+    "turning a row into JSON and its key takes most of the client's time, and the raw client's is ready-made"
+)
+_DELTA_APPEND = (
+    "a new row is looked for among the keys of the table before it is written; an append does not look"
+)
+_LATENCY = (
+    "planning, reading and crossing to Python cost 100 ms of processor time a batch in each of three queries"
+)
+
+AIMS: tuple[Aim, ...] = (
+    _ratio("Elasticsearch, new rows ≥ 0.80 of raw bulk", "apply.elasticsearch.insert", "guarded", 0.80),
+    _ratio("Elasticsearch, changed rows ≥ 0.80 of raw bulk", "apply.elasticsearch.update", "guarded", 0.80),
+    _ratio(
+        "Elasticsearch, deletes ≥ 0.80 of raw bulk",
+        "apply.elasticsearch.delete",
+        "guarded",
+        0.80,
+        _ES_DELETES,
+    ),
+    _ratio(
+        "Redis json, new rows ≥ 0.70 of grouped Lua", "apply.redis.json.insert", "guarded", 0.70, _REDIS_ROWS
+    ),
+    _ratio(
+        "Redis json, changed rows ≥ 0.70 of grouped Lua",
+        "apply.redis.json.update",
+        "guarded",
+        0.70,
+        _REDIS_ROWS,
+    ),
+    _ratio(
+        "Redis json, deletes ≥ 0.70 of grouped Lua", "apply.redis.json.delete", "guarded", 0.70, _REDIS_ROWS
+    ),
+    _ratio(
+        "Redis hash, new rows ≥ 0.70 of grouped Lua", "apply.redis.hash.insert", "guarded", 0.70, _REDIS_ROWS
+    ),
+    _ratio(
+        "Redis hash, changed rows ≥ 0.70 of grouped Lua",
+        "apply.redis.hash.update",
+        "guarded",
+        0.70,
+        _REDIS_ROWS,
+    ),
+    _ratio(
+        "Redis hash, deletes ≥ 0.70 of grouped Lua", "apply.redis.hash.delete", "guarded", 0.70, _REDIS_ROWS
+    ),
+    _ratio("Delta, new rows ≥ 0.85 of a plain append", "apply.delta.insert", "plain", 0.85, _DELTA_APPEND),
+    _ratio("Delta, changed rows ≥ 0.85 of a raw merge", "apply.delta.update", "guarded", 0.85),
+    _ratio("Delta, deletes ≥ 0.85 of a raw merge", "apply.delta.delete", "guarded", 0.85),
+    _ratio("All three sinks together ≥ 0.90 of the serial bound", "drain.together", "serial bound", 0.90),
+    _ratio("≥ 2 × PGSync's throughput", "peer.pgsync.backlog", "pgsync", 2.0),
+    Aim("p50 lag ≤ PGSync's + 200 ms", "peer.pgsync.lag", over="pgsync", how="gap", most=200.0),
+    _ratio("≥ 0.8 × the plain consumer on one table", "peer.plain_consumer.flat", "plain_consumer", 0.8),
+    _ratio("≥ 1 × the plain consumer under hot keys", "peer.plain_consumer.hot_keys", "plain_consumer", 1.0),
+    _ratio("≥ 1 × the plain consumer on 20 tables", "peer.plain_consumer.tables_20", "plain_consumer", 1.0),
+    Aim("Catch-up ≥ 3 × a steady 1,000 tx/s", "drain.catch_up", how="figure", least=3000.0),
+    *(
+        _most(f"{store}, lightly loaded: {rank} ≤ {most:g} ms", f"latency.light.{key}.{rank}", most, _LATENCY)
+        for key, store in (("cache", "Redis"), ("search", "Elasticsearch GET"))
+        for rank, most in (("p50", 120.0), ("p99", 250.0))
+    ),
+    *(
+        _most(
+            f"{store}, at half of the maximum rate: {rank} ≤ {most:g} ms",
+            f"latency.half.{key}.{rank}",
+            most,
+            _LATENCY,
+        )
+        for key, store in (("cache", "Redis"), ("search", "Elasticsearch GET"))
+        for rank, most in (("p50", 250.0), ("p99", 700.0))
+    ),
+    _most("Delta, six busy tables: p50 ≤ 3 s", "latency.half.lake.p50", 3000.0),
+    _most("10,000 rows in one transaction visible in Redis ≤ 2 s", "large.transaction_10k.cache", 2.0),
+    _most(
+        "10,000 rows in one transaction visible in Elasticsearch ≤ 2 s", "large.transaction_10k.search", 2.0
+    ),
+    _most("A transaction of 1 M rows within a driver of 1 GiB heap: peak", "large.transaction_1m", 2048.0),
+    _most("Cost of a change in a table of 1 M rows ≤ 1.5 × in one of 10 k", "scale.rows.delta", 1.5),
+    _most("Cost of a change with 50 tables ≤ 1.5 × with one", "scale.tables", 1.5),
+)

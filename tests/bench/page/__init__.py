@@ -1,0 +1,1 @@
+"""``docs/benchmarks.md``, made of results and nothing else."""
