@@ -55,6 +55,11 @@ class Meter:
         self._processes = {name: psutil.Process(pid) for name, pid in processes.items()}
         self._own = psutil.Process()
 
+    def beside(self, processes: Mapping[str, int]) -> Meter:
+        """Return a meter that reads other processes, too."""
+        known = {name: process.pid for name, process in self._processes.items()}
+        return Meter({**known, **processes})
+
     @contextmanager
     def measured(self) -> Iterator[Used]:
         """Measure what is done inside."""
@@ -132,13 +137,17 @@ class Tally:
         return {side: self._side(side) for side in self._samples}
 
     def _side(self, side: str) -> Side:
+        return Side(tuple(self._samples[side]), *self.costs(side))
+
+    def costs(self, side: str) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what a million rows of a side cost each process, and the most memory it held."""
         million = self._rows[side] / 1e6
         spent = {
             name: round(seconds / million, 3)
             for name, seconds in self._processor[side].items()
             if million and seconds / million >= 0.001
         }
-        return Side(tuple(self._samples[side]), spent, dict(self._peaks[side]))
+        return spent, dict(self._peaks[side])
 
 
 Way = Callable[[], int]

@@ -15,7 +15,17 @@ from tests.bench.results import Result
 
 __all__ = ["MODULES", "Benchmark", "Setting", "chosen", "registered"]
 
-MODULES: tuple[str, ...] = ("tests.bench.apply.stores",)
+MODULES: tuple[str, ...] = (
+    "tests.bench.apply.stores",
+    "tests.bench.latency",
+    "tests.bench.raw.postgres",
+    "tests.bench.raw.stores",
+    "tests.bench.raw.delta",
+    "tests.bench.raw.debezium",
+    "tests.bench.raw.ladder",
+    "tests.bench.raw.floor",
+    "tests.bench.demo",
+)
 
 
 def _nothing(_: str) -> None:

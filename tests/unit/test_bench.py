@@ -187,10 +187,9 @@ def test_figures_of_two_machines_are_not_shown_together() -> None:
 
 
 def test_an_old_peer_is_reported() -> None:
-    old = entry(result(versions={"pgsync": "7.1.0", "deltalake": "1.6.6"}))
-    told = page([old], [], drawn=())
-    assert "**stale**: pgsync was measured as 7.1.0, the newest known is " in told
-    assert "**stale**: deltalake" not in told
+    old = entry(result(settings={"stale": "pgsync 7.1.0 was measured, 7.3.0 is out"}))
+    assert "**stale**: pgsync 7.1.0 was measured, 7.3.0 is out." in page([old], [], drawn=())
+    assert "stale" not in page([entry(result())], [], drawn=())
 
 
 def test_a_page_is_made_twice_alike_and_has_its_plots(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ from tests.bench.apply.cpu import Sampler
 from tests.bench.apply.products import SCHEMA, Batches
 from tests.bench.apply.rounds import Busy, Side
 
-__all__ = ["elasticsearch_sides"]
+__all__ = ["bulk_bodies", "elasticsearch_sides", "patiently"]
 
 _REQUEST = 2_000
 """Operations in one request, the sink's own default."""
@@ -65,7 +65,7 @@ def _at_once(call: Callable[[], _Result]) -> _Result:
         raise Busy from error
 
 
-def _patiently(call: Callable[[], _Result]) -> _Result:
+def patiently(call: Callable[[], _Result]) -> _Result:
     """Call again and again until the cluster is no longer busy."""
     for _ in range(_TRIES):
         try:
@@ -81,7 +81,7 @@ class _Index:
         self.index = index
 
     def content(self) -> dict[str, Any]:
-        return _patiently(self._read)
+        return patiently(self._read)
 
     def _read(self) -> dict[str, Any]:
         self.client.indices.refresh(index=self.index)
@@ -98,14 +98,14 @@ class _Ours(_Index):
         self._sink = ElasticsearchSink("bench", ElasticsearchSink.Config(url=url, prefix="ours-"))
 
     def open(self) -> None:
-        _patiently(lambda: self._sink.prepare(SCHEMA))
+        patiently(lambda: self._sink.prepare(SCHEMA))
 
     def write(self, phase: str, number: int) -> None:
         outcomes = _at_once(lambda: self._sink.apply(SCHEMA, self._work[phase][number]))
         assert all(outcome is APPLIED for outcome in outcomes)
 
     def close(self) -> None:
-        _patiently(lambda: self._sink.drop(SCHEMA))
+        patiently(lambda: self._sink.drop(SCHEMA))
         self._sink.close()
 
 
@@ -117,7 +117,7 @@ class _Raw(_Index):
         super().__init__(client, f"raw-{self.name}")
         document = Document(SCHEMA, field_of, objects_only=True, reserved=(META_FIELD,))
         self._bodies: dict[str, list[list[Any]]] = {
-            phase: [list(_bodies(document, batch, guarded=guarded)) for batch in batches]
+            phase: [list(bulk_bodies(document, batch, guarded=guarded)) for batch in batches]
             for phase, batches in work.items()
         }
 
@@ -130,9 +130,7 @@ class _Raw(_Index):
             "gc_deletes": "5m",
         }
         indices = self.client.indices
-        _patiently(
-            lambda: indices.create(index=self.index, mappings=table_mapping(SCHEMA), settings=settings)
-        )
+        patiently(lambda: indices.create(index=self.index, mappings=table_mapping(SCHEMA), settings=settings))
 
     def write(self, phase: str, number: int) -> None:
         for body in self._bodies[phase][number]:
@@ -144,12 +142,15 @@ class _Raw(_Index):
         return self.client.bulk(index=self.index, operations=[body], filter_path=_ANSWER)
 
     def close(self) -> None:
-        _patiently(lambda: self.client.indices.delete(index=self.index, ignore_unavailable=True))
+        patiently(lambda: self.client.indices.delete(index=self.index, ignore_unavailable=True))
 
 
-def _bodies(document: Document, batch: list[Change], *, guarded: bool) -> Iterator[bytes]:
+def bulk_bodies(
+    document: Document, batch: Iterable[Change], *, guarded: bool, size: int = _REQUEST
+) -> Iterator[bytes]:
+    """Yield ready-made bodies of bulk requests, with external versions if ``guarded``."""
     lines = (_line(document, change, guarded=guarded) for change in batch)
-    while chunk := b"".join(islice(lines, _REQUEST)):
+    while chunk := b"".join(islice(lines, size)):
         yield chunk
 
 

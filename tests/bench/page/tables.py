@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.bench.aims import AIMS, Aim, judge
 from tests.bench.journal import Entry, Run
-from tests.bench.newest import stale
 from tests.bench.page.words import amount, each, ratio, span, table
 from tests.bench.results import Result, Side
 
@@ -62,21 +61,25 @@ def _shortfall(aim: Aim, figure: float) -> str:
 def failures(entries: Iterable[Entry]) -> str:
     """Return what does not count, and why; empty when everything does."""
     rows = [
-        (f"`{entry.result.name}`", "**FAILED**", entry.result.failure or "what was written differs")
+        (f"`{entry.result.name}`", "**FAILED**", _why(entry.result))
         for entry in entries
         if not entry.result.counts
     ]
     return table(("result", "", "why"), rows) if rows else ""
 
 
+def _why(result: Result) -> str:
+    if result.failure is not None:
+        return result.failure
+    return f"what was written differs: {_value(result.settings.get('differences', 'nobody said how'))}"
+
+
 def stale_peers(entries: Iterable[Entry]) -> str:
     """Return the peers that were measured in a version that is not the newest; empty when none was."""
-    old = {name: versions for entry in entries for name, versions in sorted(stale(entry.result).items())}
-    lines = (
-        f"**stale**: {name} was measured as {found}, the newest known is {new}."
-        for name, (found, new) in old.items()
+    told = dict.fromkeys(
+        str(entry.result.settings["stale"]) for entry in entries if entry.result.settings.get("stale")
     )
-    return "\n\n".join(lines)
+    return "\n\n".join(f"**stale**: {line}." for line in told)
 
 
 def ratios(entries: Iterable[Entry]) -> str:
