@@ -25,14 +25,14 @@ from tests.bench.apply.cpu import Sampler
 from tests.bench.apply.products import SCHEMA, Batches
 from tests.bench.apply.rounds import Busy, Side
 
-__all__ = ["bulk_bodies", "elasticsearch_sides", "patiently"]
+__all__ = ["KINDS", "bulk_bodies", "elasticsearch_sides", "patiently"]
 
 _REQUEST = 2_000
 """Operations in one request, the sink's own default."""
 
 _ANSWER = "errors,items.*.status,items.*.error"
 
-_KINDS = {
+KINDS = {
     ("model/key.py", "*"): "keys",
     ("model/position.py", "*"): "versions",
     ("sinks/document.py", "*"): "row to document",
@@ -93,7 +93,7 @@ class _Ours(_Index):
 
     def __init__(self, client: Elasticsearch, url: str, work: Batches) -> None:
         super().__init__(client, "ours-public-products")
-        self.sampler: Sampler | None = Sampler(_KINDS)
+        self.sampler: Sampler | None = Sampler(KINDS)
         self._work = work
         self._sink = ElasticsearchSink("bench", ElasticsearchSink.Config(url=url, prefix="ours-"))
 

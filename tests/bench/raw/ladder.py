@@ -26,7 +26,7 @@ from tests.bench.results import Result, Side
 from tests.bench.suite import Benchmark, Setting
 from tests.support.stack import running_stack
 
-__all__ = ["BENCHMARKS"]
+__all__ = ["BENCHMARKS", "read_topics", "spec_of"]
 
 _ROWS = 100_000
 _MANY_ROWS = 1_000_000
@@ -43,12 +43,13 @@ def _measure(setting: Setting) -> Iterator[Result]:
             captured(context, database, "raw"),
         ):
             entry = Registry(context.registry).source("raw")
-            spec = _spec(entry, running.endpoints.kafka_bootstrap, running.home.root)
+            spec = spec_of(entry, running.endpoints.kafka_bootstrap, running.home.root)
             kafka = servers(running.home.run)["kafka"]
             yield from apart(_climb, spec.model_dump_json(), rows, setting.runs, kafka)
 
 
-def _spec(entry: SourceEntry, bootstrap: str, folder: Path) -> PipelineSpec:
+def spec_of(entry: SourceEntry, bootstrap: str, folder: Path) -> PipelineSpec:
+    """Return a pipeline that reads the table from Kafka and never runs."""
     return PipelineSpec(
         sink="bench",
         kind="memory",
@@ -73,7 +74,7 @@ def _climb(pipeline: str, rows: int, runs: int, kafka: int) -> list[Result]:
     spec = PipelineSpec.model_validate_json(pipeline)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         session = session_in(Path(folder))
-        raw = _read(session, spec)
+        raw = read_topics(session, spec)
         split = envelopes(raw, spec.tables)
         steps: dict[str, Callable[[], int]] = {
             _LOOSE: partial(_consume, spec, rows),
@@ -121,7 +122,8 @@ def _steps(climbed: Result) -> Result:
     )
 
 
-def _read(session: SparkSession, spec: PipelineSpec) -> DataFrame:
+def read_topics(session: SparkSession, spec: PipelineSpec) -> DataFrame:
+    """Return the records of a pipeline, as a batch."""
     return (
         session.read.format("kafka")
         .option("kafka.bootstrap.servers", spec.kafka_bootstrap)
