@@ -52,11 +52,11 @@ _REPEAT = 5
 _TABLES = 6
 
 
-def _schema(number: int) -> TableSchema:
+def schema_of(number: int) -> TableSchema:
     return TableSchema(TableId("bench", f"t{number}"), _COLUMNS, ("id",))
 
 
-class _Stream:
+class Stream:
     """Changes of one table with offsets that rise."""
 
     def __init__(self, schema: TableSchema, rows: int) -> None:
@@ -132,8 +132,8 @@ class _Clock:
 def measure(rows: int, root: Path, *, vectors: bool) -> dict[str, Any]:
     """Return medians in seconds for one table size, and the peak memory in MiB."""
     sink = DeltaSink("bench", DeltaSink.Config(path=root, deletion_vectors=vectors))
-    schemas = [_schema(number) for number in range(_TABLES)]
-    streams = [_Stream(schema, rows) for schema in schemas]
+    schemas = [schema_of(number) for number in range(_TABLES)]
+    streams = [Stream(schema, rows) for schema in schemas]
     result: dict[str, Any] = {"rows": rows, "vectors": vectors}
     clock = _Clock()
     for schema, stream in zip(schemas, streams, strict=True):

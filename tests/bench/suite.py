@@ -18,6 +18,7 @@ __all__ = ["MODULES", "Benchmark", "Setting", "chosen", "registered"]
 MODULES: tuple[str, ...] = (
     "tests.bench.apply.stores",
     "tests.bench.latency",
+    "tests.bench.scale",
     "tests.bench.raw.postgres",
     "tests.bench.raw.stores",
     "tests.bench.raw.delta",

@@ -100,7 +100,8 @@ def _groups(entries: Sequence[Entry]) -> Mapping[str, list[Entry]]:
 def _group(name: str, entries: Sequence[Entry], drawn: Sequence[Plot]) -> str:
     images = "\n\n".join(f"![{plot.title}](images/bench/{plot.file})" for plot in drawn if plot.group == name)
     parts = [f"## {_TITLES.get(name, name.capitalize())}", images, tables.ratios(entries)]
-    return "\n\n".join([*(part for part in parts if part), tables.absolutes(entries)]) + "\n\n"
+    figures = f"<details><summary>Figures</summary>\n\n{tables.absolutes(entries)}\n\n</details>"
+    return "\n\n".join([*(part for part in parts if part), figures]) + "\n\n"
 
 
 def _section(title: str, content: str) -> str:

@@ -67,11 +67,12 @@ def _ratios(result: Result) -> list[_Line]:
     if OURS not in result.sides:
         return []
     own = len(result.sides[OURS].samples)
+    label = result.name.partition(".")[2]  # the group is said above
     wanted: Mapping[tuple[str, str | None], float | None] = {
         (aim.result, aim.over): aim.least for aim in AIMS if aim.how == "ratio"
     }
     return [
-        _Line(f"{result.name} / {other}", result.ratio(OURS, other), wanted.get((result.name, other)))
+        _Line(f"{label} / {other}", result.ratio(OURS, other), wanted.get((result.name, other)))
         for other, side in result.sides.items()
         if other != OURS and len(side.samples) == own > 0
     ]
