@@ -13,6 +13,7 @@ Exits with 1 when a result failed or what was written differs from what should h
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     run = Run(now(), commit(), host(), asked.runs, asked.full)
     setting = Setting(cache_root() / "bench", asked.runs, asked.full, console.print)
     conductor = Conductor(run, setting, keep)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers are stopped then, too
     try:
         good = conductor.conduct(todo)
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -110,6 +111,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print figures for programs")
     asked = parser.parse_args(arguments)
     kind = _SINKS[asked.sink][0]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers are stopped then, too
     with running_stack({"postgres", "kafka", "connect", *({kind} - {"delta"})}) as running:
         context = open_context(running.home.root)
         with (
