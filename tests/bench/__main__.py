@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         _tell(console, entry)
 
     run = Run(now(), commit(), host(), asked.runs, asked.full)
-    setting = Setting(cache_root() / "bench", asked.runs, asked.full, console.print)
+    setting = Setting(cache_root() / "bench", asked.runs, asked.full, _say(console))
     conductor = Conductor(run, setting, keep)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers are stopped then, too
     try:
@@ -73,6 +73,11 @@ def main(arguments: Sequence[str]) -> int:
     for name in conductor.failed:
         console.print(f"[bold red]FAILED[/] {name}")
     return 0 if good else 1
+
+
+def _say(console: Console) -> Callable[[str], None]:
+    # Whoever keeps the output wants lines as they are, and what others say is no markup.
+    return lambda text: console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,11 +122,11 @@ def _listed(benchmarks: Sequence[Benchmark], todo: Sequence[Benchmark]) -> Table
 
 
 def _tell(console: Console, entry: Entry) -> None:
-    result = entry.result
+    say, result = _say(console), entry.result
     if not result.counts:
-        console.print(f"  [bold red]FAILED[/] {result.name}: {result.failure or 'what was written differs'}")
+        say(f"  FAILED {result.name}: {result.failure or 'what was written differs'}")
         return
-    console.print(f"  {result.name}: {entry.seconds:.0f} s, load {entry.load[0]} → {entry.load[1]}")
+    say(f"  {result.name}: {entry.seconds:.0f} s, load {entry.load[0]} → {entry.load[1]}")
     for name, side in result.sides.items():
         if not side.samples:
             continue
@@ -130,13 +135,11 @@ def _tell(console: Console, entry: Entry) -> None:
             own = result.sides["headrace"]
             if len(own.samples) == len(side.samples):
                 against = f"; ours is {ratio(result.ratio('headrace', name))} of it"
-        console.print(
-            f"    {name}: {span(side.spread)} {result.unit}{against}; CPU-s/M: {each(side.processor_s)}"
-        )
+        say(f"    {name}: {span(side.spread)} {result.unit}{against}; CPU-s/M: {each(side.processor_s)}")
     for aim in AIMS:
         if aim.result == result.name:
             verdict, _ = judge(aim, {result.name: result})
-            console.print(f"    aim {verdict}: {aim.what}")
+            say(f"    aim {verdict}: {aim.what}")
 
 
 def _render(arguments: Sequence[str]) -> int:

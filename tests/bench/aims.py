@@ -84,6 +84,9 @@ _ES_DELETES = (
 _REDIS_ROWS = (
     "turning a row into JSON and its key takes most of the client's time, and the raw client's is ready-made"
 )
+_DELTA_SPREAD = (
+    "rows drawn from the whole table lie in all its files, and a file with a changed row is written anew"
+)
 _DELTA_APPEND = (
     "a new row is looked for among the keys of the table before it is written; an append does not look"
 )

@@ -20,6 +20,8 @@ from tests.bench.meter import Meter
 
 __all__ = ["apart", "meter_of", "session_in"]
 
+_QUIET = "spark.ui.showConsoleProgress=false"
+
 _Got = TypeVar("_Got")
 
 
@@ -40,11 +42,12 @@ def session_in(folder: Path, settings: Sequence[str] = ()) -> SparkSession:
         **places,
         java_home=spark_java_home(),
         jars=tuple(jars),
-        java_options=(*options, *(f"-D{setting}" for setting in settings)),
+        java_options=(*options, *(f"-D{setting}" for setting in (_QUIET, *settings))),
     )
     # Compilers of the JVM and the like look there; where it is does not matter.
     tempfile.tempdir = str(folder)
     session = start(spec)
+    session.sparkContext.setLogLevel("ERROR")
     warm_up(session)
     return session
 

@@ -25,6 +25,7 @@ __all__ = ["BENCHMARKS"]
 _ROWS = 200_000
 _MANY_ROWS = 1_000_000
 _BINARY = "SELECT * FROM pg_logical_slot_peek_binary_changes('{slot}', NULL, NULL, {options})"
+_LOOKED_AT = "bench_looked_at"
 _OPTIONS = "'proto_version', '1', 'publication_names', 'bench'"
 
 
@@ -95,16 +96,17 @@ def _decode(database: Database, rows: int, runs: int, meter: Meter) -> Result:
     database.run("CREATE PUBLICATION bench FOR ALL TABLES")
     program = shutil.which("pg_recvlogical")
     # What a slot has given is gone, so each run has its own, and all of them see the same changes.
-    slots = [f"bench_{number}" for number in range(runs + 1 if program else 1)]
-    for slot in slots:
+    slots = [f"bench_{number}" for number in range(runs + 1 if program else 0)]
+    for slot in (*slots, _LOOKED_AT):
         database.run(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
     changes = change_all(database, rows)
     end = str(database.value("SELECT pg_current_wal_insert_lsn()"))
     left = iter(slots)
 
     def inside() -> int:
-        peek = _BINARY.format(slot=slots[-1], options=_OPTIONS)
-        database.value(f"SELECT sum(length(data)) FROM ({peek}) AS told")
+        peek = _BINARY.format(slot=_LOOKED_AT, options=_OPTIONS)
+        ((messages, size),) = database.run(f"SELECT count(*), sum(length(data)) FROM ({peek}) AS told")
+        assert messages >= changes, f"{messages} messages of {size} bytes for {changes} changes"
         return changes
 
     def received() -> int:

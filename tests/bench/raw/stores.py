@@ -18,6 +18,7 @@ from sinks.elasticsearch.names import META_FIELD, field_of
 from tests.bench.apply.elasticsearch import bulk_bodies, patiently
 from tests.bench.apply.products import SCHEMA, batches
 from tests.bench.apply.redis import redis_sides
+from tests.bench.apply.rounds import Side
 from tests.bench.apply.stores import server_versions
 from tests.bench.meter import Meter, race, servers
 from tests.bench.results import Result
@@ -108,17 +109,19 @@ def _redis(setting: Setting) -> Iterator[Result]:
                 if (style, side.name) in _REDIS
             }
             lost: list[str] = []
+            wrote: list[Side] = []
 
             def write(name: str) -> int:
+                wrote[:] = [sides[name]]
                 for number in range(len(work["insert"])):
                     sides[name].write("insert", number)
                 return _ROWS
 
             def afresh() -> None:
-                held = sum(len(side.content()) for side in sides.values())
+                held = len(wrote[0].content())
                 if held != _ROWS:
                     lost.append(f"{held} rows held, not {_ROWS}")
-                next(iter(sides.values())).close()  # empties the database
+                wrote[0].close()  # empties the database
 
             for side in sides.values():
                 side.open()

@@ -45,9 +45,9 @@ def change_all(database: Database, rows: int) -> int:
     """Change every row once, in transactions of 1,000 rows, and return how many changes that was."""
     loop = f"""
         DO $$ BEGIN
-          FOR first IN 1..{rows} BY {_TRANSACTION} LOOP
+          FOR lowest IN 1..{rows} BY {_TRANSACTION} LOOP
             UPDATE {TABLE} SET customer = customer + 1, amount = amount + 1, note = note || '!'
-            WHERE id >= first AND id < first + {_TRANSACTION};
+            WHERE id >= lowest AND id < lowest + {_TRANSACTION};
             COMMIT;
           END LOOP;
         END $$
