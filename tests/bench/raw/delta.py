@@ -30,6 +30,7 @@ _MERGED = 5_000
 _EXTENSIONS = (
     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions=2",  # made for large clusters, the default is 50
 )
 _SAME_KEY = f"target.{KEY} = source.{KEY}"
 _NOT_OLDER = f"source.{VERSION} >= target.{VERSION}"

@@ -52,7 +52,7 @@ def _idle(runs: int) -> Result:
         for _ in range(runs):
             seen = _last(query.recentProgress)
             time.sleep(_RUN_S)
-            fresh = [p for p in query.recentProgress if p["batchId"] > seen and p["numInputRows"]]
+            fresh = [p for p in query.recentProgress if p["batchId"] > seen]
             batches += len(fresh)
             for phase, name in _PHASES.items():
                 samples[name].append(statistics.median(p["durationMs"].get(phase, 0) for p in fresh))
