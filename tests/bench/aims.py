@@ -160,7 +160,7 @@ AIMS: tuple[Aim, ...] = (
             ("hot", "under hot keys", 1.0),
             ("many", "on 20 tables", 1.0),
         )
-        for store in ("Elasticsearch", "Redis")
+        for store in ("Elasticsearch", "Redis", "Delta")
     ),
     _ratio("Catch-up ≥ 3 × a steady 1,000 tx/s", "drain.flat.catch_up", "1,000 changes/s", 3.0),
     *(

@@ -17,6 +17,9 @@ __all__ = ["ROOT", "Commit", "commit", "host", "load"]
 
 ROOT = Path(__file__).parents[2]
 
+_STATUS = ("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
+"""A run writes into the pages itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -24,7 +27,7 @@ class Commit:
 
     Args:
         sha: Its commit; empty where there is no git.
-        changed: Whether files differed from that commit.
+        changed: Whether files other than pages differed from that commit.
     """
 
     sha: str
@@ -34,7 +37,7 @@ class Commit:
 def commit() -> Commit:
     """Return what stands in the working tree."""
     with suppress(OSError, subprocess.CalledProcessError):
-        return Commit(_git("rev-parse", "HEAD"), bool(_git("status", "--porcelain", "--untracked-files=no")))
+        return Commit(_git("rev-parse", "HEAD"), bool(_git(*_STATUS)))
     return Commit("", True)
 
 

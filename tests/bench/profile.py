@@ -3,18 +3,20 @@
     python -m tests.bench.profile redis --runs 5 --rows 50000 --json
 
 Real servers, records of a real connector, and the engine's own functions, one after the other in one process,
-so that what runs side by side in the engine can be told apart. Medians of several runs after a warm-up.
+so that what runs side by side in the engine can be told apart. Medians of several runs after two that warm up.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import signal
 import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +72,8 @@ _STAGE_OF = {
     "reading files": _SEND,
 }
 _REST = "sink: its own decisions"
+
+_WARM_UPS = 2
 
 Stages = dict[str, tuple[float, float]]
 """Stage → seconds by the clock, and of the processor where they are this process' own."""
@@ -138,13 +142,13 @@ def _profile(name: str, pipeline: str, at: Endpoints, rows: int, runs: int) -> l
         raw = read_topics(session, spec)
         split = envelopes(raw, spec.tables)
         found = []
-        for number in range(runs + 1):
+        for number in range(runs + _WARM_UPS):
             kind, kinds = _SINKS[name]
             sink = build(kind, "bench", _settings(name, number, at, Path(folder)))
             found.append(_once(raw, split, pipeline, sink, kinds, rows))
             sink.close()
         session.stop()
-    return found[1:]
+    return found[_WARM_UPS:]
 
 
 def _settings(name: str, number: int, at: Endpoints, folder: Path) -> dict[str, Any]:
@@ -180,7 +184,11 @@ def _once(
     stage(_READ, lambda: raw.write.format("noop").mode("overwrite").save(), own=False)
     stage(_PARSE, lambda: split.write.format("noop").mode("overwrite").save(), own=False)
     table: pa.Table = stage(_CROSS, split.toArrow)
-    decoded: list[Record] = stage(_DECODE, lambda: list(records(table.to_batches(), by_topic)))
+    stage(_DECODE, lambda: deque(records(table.to_batches(), by_topic), maxlen=0))
+    # The engine holds a few thousand at a time; so many at once would keep the collector of garbage busy.
+    decoded: list[Record] = list(records(table.to_batches(), by_topic))
+    gc.collect()
+    gc.freeze()
     stage(_COLLAPSE, lambda: _collapse(decoded))
     timed = _Timed(sink, kinds)
     report = stage(_LOOP, lambda: apply_records(decoded, timed, tables, NoCarry(), Holds()))
@@ -188,6 +196,7 @@ def _once(
     applied = sum(counters["applied"] for counters in report.tables.values())
     assert applied == rows, f"{applied} of {rows} rows were applied"
     stage(_SETTLE, lambda: sink.settle({(spec.tables[0].topic, 0): rows}))
+    gc.unfreeze()
     return _told_apart(stages, timed)
 
 
