@@ -3,7 +3,7 @@
     python -m tests.bench.profile redis --runs 5 --rows 50000 --json
 
 Real servers, records of a real connector, and the engine's own functions, one after the other in one process,
-so that what runs side by side in the engine can be told apart. Medians of several runs after two that warm up.
+so that what runs side by side in the engine can be told apart. Medians of several runs after two warm-ups.
 """
 
 from __future__ import annotations
