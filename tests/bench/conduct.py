@@ -6,8 +6,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tests.bench.host import load
+from tests.bench.host import ROOT, load
 from tests.bench.journal import Entry, Run, now
 from tests.bench.results import Result
 from tests.bench.suite import Benchmark, Setting
@@ -63,7 +64,9 @@ class Conductor:
             yield from benchmark.run(self.setting)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are measured, and the page tells
             self.setting.say("".join(traceback.format_exception(error)[-_TRACE:]).rstrip())
-            why = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            # Published with the figures: where this machine keeps its files is nobody's business.
+            said = f"{type(error).__name__}: {error}".replace(str(ROOT), ".").replace(str(Path.home()), "~")
+            why = said.splitlines()[0][:300]
             if not missing:
                 # All it promised had come; that it did not end well must not be lost.
                 missing[benchmark.name] = None

@@ -125,7 +125,7 @@ def test_a_difference_is_an_exit_code(tmp_path: Path) -> None:
 def test_a_benchmark_that_dies_leaves_the_others_alone(tmp_path: Path) -> None:
     def dies(_: Setting) -> Iterator[Result]:
         yield result("apply.paper.insert")
-        raise RuntimeError("the store is gone")
+        raise RuntimeError(f"{ROOT}/store is gone")
 
     first = benchmark(dies, "apply.paper.insert", "apply.paper.update")
     second = benchmark(lambda _: [result("apply.stone.insert")], "apply.stone.insert", name="apply.stone")
@@ -133,7 +133,7 @@ def test_a_benchmark_that_dies_leaves_the_others_alone(tmp_path: Path) -> None:
     assert not good
     assert [(e.result.name, e.result.failure) for e in entries] == [
         ("apply.paper.insert", None),
-        ("apply.paper.update", "RuntimeError: the store is gone"),
+        ("apply.paper.update", "RuntimeError: ./store is gone"),
         ("apply.stone.insert", None),
     ]
 
@@ -260,6 +260,17 @@ def test_patterns_choose_benchmarks_groups_and_results() -> None:
     assert [b.name for b in chosen(found, only=["apply.delta.insert"])] == ["apply.delta"]
     assert set(chosen(found)) == {b for b in found if b.headline}
     assert chosen(found, full=True) == found
+
+
+def test_the_command_lists_what_it_would_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.bench.__main__ import main
+
+    assert main(["--list", "--store", "redis"]) == 0
+    marked = [
+        line.split()[1] for line in capsys.readouterr().err.splitlines() if line.lstrip().startswith("*")
+    ]
+    assert marked == ["apply.redis.json", "apply.redis.hash"]
+    assert main(["--only", "no such thing", "--out", "nowhere"]) == 2
 
 
 def test_the_page_is_made_of_the_results_beside_it() -> None:
