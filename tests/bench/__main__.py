@@ -13,7 +13,9 @@ Exits with 1 when a result failed or what was written differs from what should h
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +35,8 @@ from tests.bench.suite import Benchmark, Setting, chosen, registered
 OUT = ROOT / "docs" / "benchmarks"
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = "results.jsonl"
+_PARTS = frozenset({"raw", "apply", "scale"})
+"""Groups that start single servers only."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,6 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     run = Run(now(), commit(), host(), asked.runs, asked.full)
     setting = Setting(cache_root() / "bench", asked.runs, asked.full, _say(console))
     conductor = Conductor(run, setting, keep)
+    if any(benchmark.group not in _PARTS for benchmark in todo):
+        _train(setting.say)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers are stopped then, too
     try:
         good = conductor.conduct(todo)
@@ -73,6 +79,13 @@ def main(arguments: Sequence[str]) -> int:
     for name in conductor.failed:
         console.print(f"[bold red]FAILED[/] {name}")
     return 0 if good else 1
+
+
+def _train(say: Callable[[str], None]) -> None:
+    """Let every JVM learn what it starts from now; a whole stack would do it beside what is measured."""
+    say("training the servers' JVMs, unless that was done before: up to some minutes")
+    subprocess.run([sys.executable, "-m", "headrace.local.training"], check=False, stdout=subprocess.DEVNULL)
+    os.environ["HEADRACE_TRAINING"] = "off"
 
 
 def _say(console: Console) -> Callable[[str], None]:
