@@ -48,6 +48,10 @@ def plots(entries: Sequence[Entry]) -> list[Plot]:
         if lines:
             title = f"Ratios of {group}, ours to others; above 1 ours is faster"
             found.append(Plot(f"{group}-ratios.svg", title, group, _dots(lines)))
+        ranked = _ranked(results)
+        if ranked:
+            title = "Milliseconds from commit to visible: the median, and what one row in a hundred exceeds"
+            found.append(Plot(f"{group}-ranks.svg", title, group, _ranks(ranked)))
         found += [
             Plot(f"{result.name}.svg", f"{result.what} ({result.unit})", group, _bars(result))
             for result in results
@@ -108,5 +112,36 @@ def _bars(result: Result) -> Callable[[Path], None]:
                 axes.text(spread.high, place, f"  {amount(spread.median)}", va="center", color=INK)
             axes.set_yticks(range(len(sides)), list(sides))
             axes.set_xlim(0, max(spread.high for spread in sides.values()) * 1.15)
+
+    return draw
+
+
+def _ranked(results: Sequence[Result]) -> Mapping[str, tuple[float, float]]:
+    """Return what was measured as ``….p50`` and ``….p99``, by what stands before."""
+    medians = {
+        result.name: result.sides[OURS].spread.median
+        for result in results
+        if result.unit == "ms" and OURS in result.sides and result.sides[OURS].samples
+    }
+    names = [name.removesuffix(".p50") for name in medians if name.endswith(".p50")]
+    return {
+        name.partition(".")[2]: (medians[f"{name}.p50"], medians[f"{name}.p99"])
+        for name in names
+        if f"{name}.p99" in medians
+    }
+
+
+def _ranks(lines: Mapping[str, tuple[float, float]]) -> Callable[[Path], None]:
+    def draw(path: Path) -> None:
+        with sheet(
+            path, len(lines) + 1, "ms from commit to visible: ● the median, | one in a hundred"
+        ) as axes:
+            for place, (median, rare) in enumerate(lines.values()):
+                axes.plot([median, rare], [place, place], color=ACCENT, linewidth=2.2, alpha=0.45)
+                axes.plot(median, place, "o", color=ACCENT, markersize=5)
+                axes.plot(rare, place, "|", color=ACCENT, markersize=9, markeredgewidth=1.6)
+                axes.text(rare, place, f"  {amount(median)} / {amount(rare)}", va="center", color=INK)
+            axes.set_yticks(range(len(lines)), list(lines))
+            axes.set_xlim(0, max(rare for _, rare in lines.values()) * 1.2)
 
     return draw
