@@ -98,7 +98,11 @@ def _groups(entries: Sequence[Entry]) -> Mapping[str, list[Entry]]:
 
 
 def _group(name: str, entries: Sequence[Entry], drawn: Sequence[Plot]) -> str:
-    images = "\n\n".join(f"![{plot.title}](images/bench/{plot.file})" for plot in drawn if plot.group == name)
+    images = "\n\n".join(
+        f"{plot.title[0].upper()}{plot.title[1:]}\n\n![{plot.title}](images/bench/{plot.file})"
+        for plot in drawn
+        if plot.group == name
+    )
     parts = [f"## {_TITLES.get(name, name.capitalize())}", images, tables.ratios(entries)]
     figures = f"<details><summary>Figures</summary>\n\n{tables.absolutes(entries)}\n\n</details>"
     return "\n\n".join([*(part for part in parts if part), figures]) + "\n\n"
