@@ -10,24 +10,13 @@ from typing import Any
 from tests.bench.aims import AIMS, Aim
 from tests.bench.journal import Entry, newest
 from tests.bench.page import tables
+from tests.bench.page.groups import NOTES, TITLES
 from tests.bench.page.plots import Plot, plots
 from tests.bench.suite import Benchmark
 
 __all__ = ["page", "write"]
 
 _TEMPLATE = Path(__file__).with_name("template.md")
-
-_TITLES = {
-    "apply": "Applying, against the raw clients of the stores",
-    "drain": "Draining a backlog",
-    "peer": "Beside others",
-    "latency": "From commit to visible",
-    "large": "Large transactions",
-    "scale": "With the size of what is mirrored",
-    "raw": "What the parts can do alone",
-    "demo": "The demo",
-}
-"""Group → heading, in the order of the page; others follow."""
 
 
 def write(entries: Iterable[Entry], benchmarks: Sequence[Benchmark], target: Path) -> None:
@@ -91,7 +80,7 @@ def _in_order(entries: Sequence[Entry], benchmarks: Sequence[Benchmark]) -> list
 
 
 def _groups(entries: Sequence[Entry]) -> Mapping[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {name: [] for name in _TITLES}
+    found: dict[str, list[Entry]] = {name: [] for name in TITLES}
     for entry in entries:
         found.setdefault(entry.group, []).append(entry)
     return {name: those for name, those in found.items() if those}
@@ -103,7 +92,7 @@ def _group(name: str, entries: Sequence[Entry], drawn: Sequence[Plot]) -> str:
         for plot in drawn
         if plot.group == name
     )
-    parts = [f"## {_TITLES.get(name, name.capitalize())}", images, tables.ratios(entries)]
+    parts = [f"## {TITLES.get(name, name.capitalize())}", NOTES.get(name, ""), images, tables.ratios(entries)]
     figures = f"<details><summary>Figures</summary>\n\n{tables.absolutes(entries)}\n\n</details>"
     return "\n\n".join([*(part for part in parts if part), figures]) + "\n\n"
 
