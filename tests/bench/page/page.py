@@ -10,7 +10,7 @@ from typing import Any
 from tests.bench.aims import AIMS, Aim
 from tests.bench.journal import Entry, newest
 from tests.bench.page import tables
-from tests.bench.page.groups import NOTES, TITLES
+from tests.bench.page.groups import TITLES, note
 from tests.bench.page.plots import Plot, plots
 from tests.bench.suite import Benchmark
 
@@ -92,7 +92,7 @@ def _group(name: str, entries: Sequence[Entry], drawn: Sequence[Plot]) -> str:
         for plot in drawn
         if plot.group == name
     )
-    parts = [f"## {TITLES.get(name, name.capitalize())}", NOTES.get(name, ""), images, tables.ratios(entries)]
+    parts = [f"## {TITLES.get(name, name.capitalize())}", note(name), images, tables.ratios(entries)]
     figures = f"<details><summary>Figures</summary>\n\n{tables.absolutes(entries)}\n\n</details>"
     return "\n\n".join([*(part for part in parts if part), figures]) + "\n\n"
 
