@@ -19,6 +19,7 @@ MODULES: tuple[str, ...] = (
     "tests.bench.apply.stores",
     "tests.bench.latency",
     "tests.bench.scale",
+    "tests.bench.tables",
     "tests.bench.raw.postgres",
     "tests.bench.raw.stores",
     "tests.bench.raw.delta",

@@ -63,10 +63,10 @@ def _lake(_: Endpoints | None, work: Batches) -> AbstractContextManager[list[Sid
 _REDIS = frozenset({"redis"})
 
 STORES: Mapping[str, Store] = {
-    "elasticsearch": Store(frozenset({"elasticsearch"}), _search, ("elasticsearch", "orjson"), 3.0),
-    "redis.json": Store(_REDIS, partial(_cache, "json"), ("redis", "hiredis"), 0.7),
-    "redis.hash": Store(_REDIS, partial(_cache, "hash"), ("redis", "hiredis"), 1.2),
-    "delta": Store(frozenset(), _lake, ("deltalake", "pyarrow"), 1.5),
+    "elasticsearch": Store(frozenset({"elasticsearch"}), _search, ("elasticsearch", "orjson"), 1.3),
+    "redis.json": Store(_REDIS, partial(_cache, "json"), ("redis", "hiredis"), 0.4),
+    "redis.hash": Store(_REDIS, partial(_cache, "hash"), ("redis", "hiredis"), 0.8),
+    "delta": Store(frozenset(), _lake, ("deltalake", "pyarrow"), 0.4),
 }
 
 

@@ -1,0 +1,110 @@
+"""Whether the same changes cost more when they belong to fifty tables instead of one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from headrace.model.change import Change
+from headrace.model.outcome import APPLIED
+from headrace.model.position import Position
+from headrace.model.schema import TableId, TableSchema
+from sinks.base import Sink
+from sinks.registry import build
+from tests.bench.apply.products import SCHEMA, batches
+from tests.bench.apply.stores import server_versions
+from tests.bench.meter import Meter, race, servers
+from tests.bench.results import Result
+from tests.bench.suite import Benchmark, Setting
+from tests.support.stack import running_stack
+
+__all__ = ["BENCHMARKS"]
+
+_KINDS = ("elasticsearch", "redis", "delta")
+_MANY = 50
+_ROWS = 5_000
+
+_Work = dict[str, tuple[TableSchema, list[Change]]]
+"""Table → its changes."""
+
+
+def _spread(changes: Sequence[Change], tables: int, again: int) -> _Work:
+    """Give changes to tables in turn, for the ``again``-th time; each is a product table by another name."""
+    work: _Work = {}
+    for number in range(tables):
+        table = TableId("public", f"of_{tables}_{number}")
+        own = [
+            replace(change, table=table, position=Position(0, change.position.offset + again * len(changes)))
+            for change in changes[number::tables]
+        ]
+        work[table.name] = replace(SCHEMA, table=table), own
+    return work
+
+
+def _apply(sink: Sink, work: _Work) -> int:
+    for schema, changes in work.values():
+        outcomes = sink.apply(schema, changes)
+        assert all(outcome is APPLIED for outcome in outcomes)
+    return sum(len(changes) for _, changes in work.values())
+
+
+def _apply_next(sink: Sink, left: Iterator[_Work]) -> int:
+    return _apply(sink, next(left))
+
+
+def _holds(sink: Sink, work: _Work) -> bool:
+    """Return whether every table has its rows, each in the version that was applied, and no other."""
+    return all(
+        {stored.key: stored.version for stored in sink.scan(schema)}
+        == {change.key.id: change.position.version for change in changes}
+        for schema, changes in work.values()
+    )
+
+
+def _measure(kind: str, setting: Setting) -> Iterator[Result]:
+    changes = list(chain.from_iterable(batches(_ROWS)["insert"]))
+    rounds = range(setting.runs + 1)
+    works = {
+        name: [_spread(changes, tables, again) for again in rounds]
+        for name, tables in (("headrace", _MANY), ("one table", 1))
+    }
+    with ExitStack() as closing:
+        processes: Mapping[str, int] = {}
+        versions: Mapping[str, str] = {}
+        folder = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
+        settings: dict[str, Any] = {"path": folder}
+        if kind != "delta":
+            running = closing.enter_context(running_stack({kind}))
+            at, processes = running.endpoints, servers(running.home.run)
+            settings = {"url": at.redis_url if kind == "redis" else at.elasticsearch_url}
+            versions = server_versions(at, frozenset({kind}))
+        sink = build(kind, "bench", settings)
+        closing.callback(sink.close)
+        for schema, _ in chain.from_iterable(first.values() for first, *_ in works.values()):
+            sink.prepare(schema)
+        # The round that does not count writes new rows, the others change them all.
+        left = {name: iter(works[name]) for name in works}
+        ways = {name: partial(_apply_next, sink, left[name]) for name in works}
+        sides = race(ways, setting.runs, Meter(processes))
+        equal = all(_holds(sink, last) for *_, last in works.values())
+    yield Result(
+        f"scale.tables.{kind}",
+        f"{_ROWS:,} changes of {_MANY} tables applied to {kind}, table by table, against as many of one",
+        "changes/s",
+        sides,
+        equal=equal,
+        versions=versions,
+        settings={"changes": _ROWS, "tables": _MANY, "changes a table": _ROWS // _MANY},
+    )
+
+
+BENCHMARKS = tuple(
+    Benchmark(f"scale.tables.{kind}", "scale", 0.7, headline=False, run=partial(_measure, kind))
+    for kind in _KINDS
+)
