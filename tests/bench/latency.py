@@ -27,8 +27,8 @@ _ASK_EVERY_S = {"search": 0.02, "cache": 0.01, "lake": 0.05}
 """Asking costs processor time, too: more often, and the question delays the answer."""
 
 _MARKER_EVERY_S = 0.35
-_WARM_UP_S = 60.0
-_RUN_S = 15.0
+_WARM_UP_S = 45.0
+_RUN_S = 12.0
 _FULL_RUN_S = 45.0
 _RUSH_S = 12.0
 _RUSH = 5_000.0
