@@ -87,6 +87,8 @@ _REDIS_ROWS = (
 _DELTA_SPREAD = (
     "rows drawn from the whole table lie in all its files, and a file with a changed row is written anew"
 )
+_REDIS_HASH = "thirty arguments a row have to be packed and sent, and the raw client's are ready-made texts"
+_REDIS_DELETES = "a delete is remembered as well as done, so that an older change does not bring the row back"
 _DELTA_APPEND = (
     "a new row is looked for among the keys of the table before it is written; an append does not look"
 )
