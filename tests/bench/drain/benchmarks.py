@@ -3,76 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
-from typing import Any
 
-from headrace.cli.context import open_context
-from headrace.control.context import Context
+from tests.bench.drain import transaction
 from tests.bench.drain.backlog import Backlog, backlog
-from tests.bench.drain.ours import KINDS, Drained, drain
+from tests.bench.drain.ours import KINDS, drain
+from tests.bench.drain.stand import Sampled, bench_stack, settings_of
 from tests.bench.drain.versions import stack_versions
 from tests.bench.drain.workloads import workload
 from tests.bench.results import Result, Side
 from tests.bench.suite import Benchmark, Setting
-from tests.support.stack import RunningStack, running_stack
 
-__all__ = ["BENCHMARKS", "Sampled", "bench_stack"]
+__all__ = ["BENCHMARKS"]
 
 _STEADY = 1_000.0
 """Transactions per second that a busy shop makes, and so changes that arrive while a backlog is drained."""
-
-
-@dataclass
-class Sampled:
-    """One side while it is measured again and again.
-
-    Attributes:
-        rates: Changes per second.
-        spent: Per run: process → CPU seconds per million changes.
-        peaks: Process → peak resident memory.
-        wrong: What was not as it should be.
-    """
-
-    rates: list[float] = field(default_factory=list)
-    spent: list[dict[str, float]] = field(default_factory=list)
-    peaks: dict[str, float] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, done: Drained, changes: int) -> None:
-        """Note one drain."""
-        self.rates.append(round(changes / done.slowest, 1))
-        self.spent.append(done.meter.per_million(changes))
-        for name, peak in done.meter.peak_mib.items():
-            self.peaks[name] = max(peak, self.peaks.get(name, 0.0))
-        self.wrong += done.wrong
-
-    def side(self) -> Side:
-        """Return the side with the median of each process."""
-        names = {name for run in self.spent for name in run}
-        spent = {name: median(run.get(name, 0.0) for run in self.spent) for name in sorted(names)}
-        return Side(tuple(self.rates), spent, dict(sorted(self.peaks.items())))
-
-
-@contextmanager
-def bench_stack() -> Iterator[tuple[RunningStack, Context]]:
-    """Yield a stack and the way to command it."""
-    with running_stack() as running:
-        yield running, open_context(running.home.root)
-
-
-def settings_of(lot: Backlog) -> dict[str, Any]:
-    """Return what to know of a backlog to measure the same again."""
-    return {
-        "workload": lot.workload.about,
-        "changes": lot.changes,
-        "partitions_per_topic": 1,
-        "start": "target made, driver warm, every record in Kafka",
-        "end": "the engine's progress file says that all offsets are settled",
-        "targets": "made anew for each run",
-    }
 
 
 def _drains(names: Sequence[str], together: Sequence[str], setting: Setting) -> Iterable[Result]:
@@ -137,4 +82,5 @@ def _benchmark(name: str, minutes: float, workloads: Sequence[str], together: Se
 BENCHMARKS: tuple[Benchmark, ...] = (
     _benchmark("flat", 4.0, ("flat",), ("flat",)),
     _benchmark("shapes", 4.0, ("hot", "many"), ()),
+    transaction.BENCHMARK,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from headrace.demo.pipeline import open_stores
 from tests.bench.drain.backlog import Backlog
 from tests.bench.drain.meter import Meter
 
-__all__ = ["KINDS", "Drained", "drain", "sinks_on"]
+__all__ = ["KINDS", "Drained", "differences", "drain", "sinks_on", "wait_applied"]
 
 KINDS = ("elasticsearch", "redis", "delta")
 
@@ -89,36 +89,43 @@ def drain(backlog: Backlog, kinds: Sequence[str]) -> Drained:
     with sinks_on(backlog, kinds) as sinks:
         with Meter(backlog.running.home.run) as meter:
             began = min((backlog.context.pipelines / f"{name}.json").stat().st_mtime for name in sinks)
-            done = _wait_applied(backlog, list(sinks))
+            done = wait_applied(backlog, sinks)
         wrong = tuple(_wrong(backlog, sinks, done))
     seconds = {kind: done[name].updated_ms / 1000 - began for name, kind in sinks.items()}
     return Drained(seconds, meter, wrong)
 
 
-def _wait_applied(backlog: Backlog, names: list[str]) -> dict[str, SinkProgress]:
+def wait_applied(backlog: Backlog, names: Iterable[str]) -> dict[str, SinkProgress]:
     """Return what each sink said when it had settled everything."""
     done: dict[str, SinkProgress] = {}
+    waiting = set(names)
     deadline = time.monotonic() + _PATIENCE_S
-    while len(done) < len(names):
-        for name in names:
+    while waiting:
+        for name in list(waiting):
             progress = read_progress(backlog.context.progress, name)
-            if name in done or progress is None:
+            if progress is None:
                 continue
             if progress.state == "failed":
                 raise RuntimeError(f"{name} failed: {progress.error}")
             if all(progress.next_offsets.get(place, 0) >= end for place, end in backlog.ends.items()):
                 done[name] = progress
+                waiting.discard(name)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not drained after {_PATIENCE_S:.0f} s: {set(names) - done.keys()}")
+            raise TimeoutError(f"not drained after {_PATIENCE_S:.0f} s: {waiting}")
         time.sleep(_POLL_S)
     return done
 
 
-def _wrong(backlog: Backlog, sinks: dict[str, str], done: dict[str, SinkProgress]) -> Iterator[str]:
+def _wrong(backlog: Backlog, sinks: Mapping[str, str], done: Mapping[str, SinkProgress]) -> Iterator[str]:
     for name, progress in done.items():
         applied = sum(table.applied for table in progress.tables.values())
         if applied != backlog.changes:
             yield f"{name} applied {applied:,} of {backlog.changes:,} changes"
+    yield from differences(backlog, sinks)
+
+
+def differences(backlog: Backlog, sinks: Mapping[str, str]) -> Iterator[str]:
+    """Yield how what the sinks hold differs from Postgres, by content, in both directions."""
     endpoints = backlog.running.endpoints
     for store in open_stores(backlog.context, endpoints, source=backlog.name, sinks=sinks):
         try:

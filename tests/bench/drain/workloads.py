@@ -10,21 +10,35 @@ from typing import Any
 
 import psycopg
 
-__all__ = ["WORKLOADS", "Workload", "flat", "hot", "many", "workload"]
+__all__ = ["FLAT_COLUMNS", "WORKLOADS", "Workload", "flat", "hot", "many", "wide_rows", "workload"]
 
 _Connection = psycopg.Connection[Any]
 
-_WIDE = """
-    id bigint PRIMARY KEY, customer_id int NOT NULL, status text NOT NULL, title text NOT NULL, note text,
-    amount numeric(12,2) NOT NULL, weight double precision, quantity int NOT NULL, active boolean NOT NULL,
-    ref uuid NOT NULL, day date, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL,
-    tags text, attributes jsonb
-"""
+_WIDE_COLUMNS = {
+    "id": "bigint PRIMARY KEY",
+    "customer_id": "int NOT NULL",
+    "status": "text NOT NULL",
+    "title": "text NOT NULL",
+    "note": "text",
+    "amount": "numeric(12,2) NOT NULL",
+    "weight": "double precision",
+    "quantity": "int NOT NULL",
+    "active": "boolean NOT NULL",
+    "ref": "uuid NOT NULL",
+    "day": "date",
+    "created_at": "timestamptz NOT NULL",
+    "updated_at": "timestamptz NOT NULL",
+    "tags": "text",
+    "attributes": "jsonb",
+}
+FLAT_COLUMNS = tuple(_WIDE_COLUMNS)
+_WIDE = ", ".join(f"{name} {kind}" for name, kind in _WIDE_COLUMNS.items())
 
 _WIDE_ROW = """
     {n}, {n} % 5000, (ARRAY['new','paid','sent','done'])[1 + {n} % 4], 'Title ' || md5({n}::text),
     CASE WHEN {n} % 10 < 8 THEN repeat(md5(({n} * 7)::text) || ' ', 1 + {n} % 6) END, ({n} % 99999) / 100.0,
-    {n} / 7.0::float8, {n} % 500, {n} % 3 > 0, md5('r' || {n})::uuid, date '2020-01-01' + {n} % 2000,
+    {n} / 7.0::float8, {quantity} + {n} % 500, {n} % 3 > 0, md5('r' || {n})::uuid,
+    date '2020-01-01' + {n} % 2000,
     timestamptz '2026-01-01 00:00:00Z' + {n} * interval '1.000001 s',
     timestamptz '2026-02-01 00:00:00Z' + {n} * interval '1.000003 s',
     'tag' || {n} % 50 || ', tag' || {n} % 7,
@@ -60,9 +74,9 @@ class Workload:
     write: Callable[[_Connection], int]
 
 
-def wide_rows(table: str, first: int, last: int) -> str:
+def wide_rows(table: str, first: int, last: int, *, quantity: int = 0) -> str:
     """Return the statement that inserts rows ``first`` to ``last`` of some 300 bytes each."""
-    row = _WIDE_ROW.format(n="n")
+    row = _WIDE_ROW.format(n="n", quantity=quantity)
     return f"INSERT INTO {table} SELECT {row} FROM generate_series({first}::int, {last}) AS n"
 
 

@@ -1,0 +1,68 @@
+"""The plain consumer beside ours: the same backlogs, taking turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tests.bench.drain.backlog import Backlog, backlog
+from tests.bench.drain.ours import drain
+from tests.bench.drain.stand import Sampled, bench_stack, settings_of
+from tests.bench.drain.versions import package_versions, stack_versions
+from tests.bench.drain.workloads import WORKLOADS, workload
+from tests.bench.peers.plain import INDEX_SETTINGS, NAME, STORES, drain_plainly
+from tests.bench.results import Result
+from tests.bench.suite import Benchmark, Setting
+
+__all__ = ["BENCHMARK"]
+
+_LACKS = "no dead letters, TOAST handling, truncates, key changes, tombstones, schema drift or backpressure"
+
+
+def _plain(setting: Setting) -> Iterable[Result]:
+    with bench_stack() as (running, context):
+        for name in WORKLOADS:
+            with backlog(running, context, workload(name, full=setting.full)) as lot:
+                yield from _beside(lot, setting)
+
+
+def _beside(lot: Backlog, setting: Setting) -> Iterator[Result]:
+    sides = {store: (Sampled(), Sampled()) for store in STORES}
+    for number in range(setting.runs + 1):
+        for store, (ours, theirs) in sides.items():
+            drained, plainly = drain(lot, [store]), drain_plainly(lot, store)
+            if number:  # the first warms up
+                ours.add(drained, lot.changes)
+                theirs.add(plainly, lot.changes)
+                told = f"{ours.rates[-1]:,.0f} against {theirs.rates[-1]:,.0f} changes/s"
+                setting.say(f"{lot.workload.name}, {store}: {told}")
+    for store, (ours, theirs) in sides.items():
+        wrong = ours.wrong + theirs.wrong
+        yield Result(
+            name=f"peer.plain_consumer.{lot.workload.name}.{store}",
+            what=f"a backlog applied to {store} by our engine, and by a plain Python consumer",
+            unit="changes/s",
+            sides={"headrace": ours.side(), NAME: theirs.side()},
+            equal=not wrong,
+            versions={**stack_versions(), **package_versions("elasticsearch", "orjson", "hiredis")},
+            settings={
+                **settings_of(lot),
+                **_settings(store),
+                **({"differences": wrong[:5]} if wrong else {}),
+            },
+        )
+
+
+def _settings(store: str) -> dict[str, Any]:
+    index = {"index": INDEX_SETTINGS} if store == "elasticsearch" else {}
+    return {**index, "plain_consumer": "its process warm; batches of 10,000", "plain_consumer_lacks": _LACKS}
+
+
+BENCHMARK = Benchmark(
+    "peer.plain_consumer",
+    "peer",
+    6.0,
+    True,
+    _plain,
+    tuple(f"peer.plain_consumer.{name}.{store}" for name in WORKLOADS for store in STORES),
+)
