@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import date, datetime, timedelta
 from typing import Any, Protocol
 
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 __all__ = ["Row", "Table", "Task"]
-
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a zone is meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +30,7 @@ class Table:
     Args:
         target: Index, or head of the keys, or directory.
         key: The key's columns.
-        types: Column → logical type, of columns that need more than JSON gives.
+        types: Column → logical type.
         epoch: The topic's incarnation, the high part of versions.
     """
 
@@ -49,8 +45,8 @@ class Task:
     """What to do.
 
     Args:
-        store: ``elasticsearch`` or ``redis``.
-        url: Its address.
+        store: ``elasticsearch``, ``redis`` or ``delta``.
+        url: Its address, or directory.
         bootstrap: Kafka's.
         group: Consumer group, for the offsets.
         tables: By topic.
@@ -82,12 +78,21 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One change: the row as it is now, or None when it is gone."""
+    """One change.
+
+    Args:
+        table: Where to.
+        key: The row's key as text.
+        version: Larger wins.
+        image: The row as it is, or as it was when it is gone; the key's columns at least.
+        gone: Whether it is gone.
+    """
 
     table: Table
     key: str
     version: int
-    document: dict[str, Any] | None
+    image: dict[str, Any]
+    gone: bool
 
 
 class Writer(Protocol):
@@ -98,21 +103,6 @@ class Writer(Protocol):
         ...
 
 
-def _day(value: int) -> str:
-    return date.fromordinal(_EPOCH_DAY + value).isoformat()
-
-
-def _stamp(value: int) -> str:
-    return (_EPOCH + timedelta(0, 0, value)).isoformat()
-
-
-_CONVERT: dict[str, Callable[[Any], Any]] = {
-    "date": _day,
-    "timestamp": _stamp,
-    "json": orjson.Fragment,
-}
-
-
 def rows(messages: list[Message], tables: dict[str, Table]) -> Iterator[Row]:
     """Yield what the messages say."""
     for message in messages:
@@ -121,14 +111,10 @@ def rows(messages: list[Message], tables: dict[str, Table]) -> Iterator[Row]:
             continue
         envelope = orjson.loads(value)
         after = envelope["after"]
-        image = after if after is not None else envelope["before"]
+        image = envelope["before"] if after is None else after
         key = ":".join([str(image[name]) for name in table.key])
         version = table.epoch << 44 | ((message.offset() or 0) + 1)
-        if after is not None:
-            for name, kind in table.types.items():
-                if after[name] is not None:
-                    after[name] = _CONVERT[kind](after[name])
-        yield Row(table, key, version, after)
+        yield Row(table, key, version, image, after is None)
 
 
 def consume(task: Task, writer: Writer) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from redis import Redis
 
 from headrace.demo.stores.base import Facts, Store
 from headrace.demo.stores.cache import CacheStore
+from headrace.demo.stores.lake import LakeStore
 from headrace.demo.stores.search import SearchStore
 from sinks.elasticsearch.mapping import table_mapping
 from tests.bench.drain.backlog import Backlog
@@ -23,15 +25,13 @@ from tests.bench.peers.consumer import Table, Task
 __all__ = ["INDEX_SETTINGS", "NAME", "STORES", "drain_plainly"]
 
 NAME = "plain consumer"
-STORES = ("elasticsearch", "redis")
+STORES = ("elasticsearch", "redis", "delta")
 INDEX_SETTINGS = {
     "number_of_shards": 1,
     "number_of_replicas": 0,
     "refresh_interval": "1s",
     "gc_deletes": "5m",
 }
-_SPECIAL = ("date", "timestamp", "json")
-_PREFIX = "plain"
 
 
 def drain_plainly(backlog: Backlog, store: str, *, threads: int = 2) -> Drained:
@@ -57,16 +57,20 @@ def drain_plainly(backlog: Backlog, store: str, *, threads: int = 2) -> Drained:
 
 def _task(backlog: Backlog, store: str, threads: int) -> Task:
     endpoints = backlog.running.endpoints
+    url, target = {
+        "elasticsearch": (endpoints.elasticsearch_url, "plain-{}"),
+        "redis": (endpoints.redis_url, "plain:{}:"),
+        "delta": (str(endpoints.lake_path / "plain"), "{}"),
+    }[store]
     tables = {}
     for entry in backlog.tables:
         schema = entry.schema
-        types: dict[str, str] = {c.name: c.type.value for c in schema.columns if c.type.value in _SPECIAL}
-        name = schema.table.name
-        target = f"{_PREFIX}-{name}" if store == "elasticsearch" else f"{_PREFIX}:{name}:"
-        tables[entry.topic] = Table(target, schema.key, types, entry.epoch)
-    url = endpoints.elasticsearch_url if store == "elasticsearch" else endpoints.redis_url
+        types = {column.name: str(column.type.value) for column in schema.columns}
+        tables[entry.topic] = Table(target.format(schema.table.name), schema.key, types, entry.epoch)
     group = f"plain-{store}-{time.time_ns()}"
-    return Task(store, url, endpoints.kafka_bootstrap, group, tables, threads=threads)
+    # A MERGE costs much whatever its size, so there it gets more rows at once.
+    batch = 50_000 if store == "delta" else 10_000
+    return Task(store, url, endpoints.kafka_bootstrap, group, tables, batch, threads)
 
 
 @contextmanager
@@ -76,8 +80,14 @@ def _targets(backlog: Backlog, task: Task) -> Iterator[None]:
             yield
         finally:
             with closing(Redis.from_url(task.url)) as redis:
-                for key in redis.scan_iter(match=f"{_PREFIX}:*", count=5_000):
+                for key in redis.scan_iter(match="plain:*", count=5_000):
                     redis.unlink(key)
+        return
+    if task.store == "delta":
+        try:
+            yield
+        finally:
+            shutil.rmtree(task.url, ignore_errors=True)
         return
     with closing(Elasticsearch(task.url, request_timeout=60)) as client:
         try:
@@ -110,6 +120,9 @@ def _process(task: Task) -> Iterator[subprocess.Popen[str]]:
 
 def _store(backlog: Backlog, task: Task) -> Store:
     targets = {entry.schema.table.name: task.tables[entry.topic] for entry in backlog.tables}
+    if task.store == "delta":
+        lake: Facts = {name: {"path": f"{task.url}/{table.target}"} for name, table in targets.items()}
+        return LakeStore(NAME, lake)
     ids = {name: ":".join(f"{{{column}}}" for column in table.key) for name, table in targets.items()}
     if task.store == "redis":
         keys: Facts = {

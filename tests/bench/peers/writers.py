@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date
 from itertools import islice
+from typing import Any
 
 import orjson
 from elasticsearch import Elasticsearch, OrjsonSerializer
 from elasticsearch.helpers import bulk, parallel_bulk
 from redis import Redis
 
-from tests.bench.peers.consumer import Row, Task, Writer
+from tests.bench.peers.consumer import Row, Table, Task, Writer
+from tests.bench.peers.lake import DeltaWriter
 
-__all__ = ["ElasticsearchWriter", "RedisWriter", "writer_of"]
+__all__ = ["Documents", "ElasticsearchWriter", "RedisWriter", "writer_of"]
 
 _CHUNK = 2_000
 _CHUNK_BYTES = 5_000_000
 _CONFLICT = 409
 
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "date": lambda days: date.fromordinal(_EPOCH_DAY + days).isoformat(),
+    "json": orjson.Fragment,
+}
+
+
+class Documents:
+    """Rows as what a JSON store keeps."""
+
+    def __init__(self, tables: Iterable[Table]) -> None:
+        self._convert = {
+            table.target: [(name, _CONVERT[kind]) for name, kind in table.types.items() if kind in _CONVERT]
+            for table in tables
+        }
+
+    def of(self, row: Row) -> dict[str, Any]:
+        """Return the row's document."""
+        image = row.image
+        for name, convert in self._convert[row.table.target]:
+            if image[name] is not None:
+                image[name] = convert(image[name])
+        return image
+
 
 class ElasticsearchWriter:
     """Bulk requests with external versions, by the client's own helper."""
 
-    def __init__(self, url: str, threads: int) -> None:
+    def __init__(self, url: str, tables: Iterable[Table], threads: int) -> None:
+        self._documents = Documents(tables)
         self._client = Elasticsearch(url, request_timeout=60, serializer=OrjsonSerializer())
         self._threads = threads
 
@@ -48,16 +76,15 @@ class ElasticsearchWriter:
         )
         _check([item for fine, item in answers if not fine])
 
-    @staticmethod
-    def _action(row: Row) -> dict[str, object]:
+    def _action(self, row: Row) -> dict[str, object]:
         action: dict[str, object] = {
-            "_op_type": "delete" if row.document is None else "index",
+            "_op_type": "delete" if row.gone else "index",
             "_index": row.table.target,
             "_id": row.key,
             "version": row.version,
             "version_type": "external_gte",
         }
-        return action if row.document is None else {**action, "_source": row.document}
+        return action if row.gone else {**action, "_source": self._documents.of(row)}
 
 
 def _check(failed: list[dict[str, dict[str, object]]]) -> None:
@@ -88,7 +115,8 @@ _CALLS = 8
 class RedisWriter:
     """JSON texts that begin with their version, compared by a script that takes many at once."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tables: Iterable[Table]) -> None:
+        self._documents = Documents(tables)
         self._redis = Redis.from_url(url, socket_timeout=60)
         self._sha = self._redis.script_load(_SCRIPT)
 
@@ -97,16 +125,20 @@ class RedisWriter:
             pipeline = self._redis.pipeline(transaction=False)
             for group in calls:
                 keys = [f"{row.table.target}{row.key}" for row in group]
-                pipeline.evalsha(self._sha, len(keys), *keys, *map(_value, group))
+                pipeline.evalsha(self._sha, len(keys), *keys, *map(self._value, group))
             pipeline.execute()
 
-
-def _value(row: Row) -> bytes:
-    if row.document is None:
-        return b"%019d" % row.version
-    return b'{"_headrace":"%019d",%b' % (row.version, orjson.dumps(row.document)[1:])
+    def _value(self, row: Row) -> bytes:
+        if row.gone:
+            return b"%019d" % row.version
+        return b'{"_headrace":"%019d",%b' % (row.version, orjson.dumps(self._documents.of(row))[1:])
 
 
 def writer_of(task: Task) -> Writer:
     """Return the task's store."""
-    return RedisWriter(task.url) if task.store == "redis" else ElasticsearchWriter(task.url, task.threads)
+    tables = list(task.tables.values())
+    if task.store == "delta":
+        return DeltaWriter(task.url, tables)
+    if task.store == "redis":
+        return RedisWriter(task.url, tables)
+    return ElasticsearchWriter(task.url, tables, task.threads)
