@@ -46,9 +46,9 @@ _WIDE_ROW = """
 """
 
 _CHANGED = """
-    status = (ARRAY['new','paid','sent','done'])[1 + ({n} + id::int) % 4],
-    amount = (({n} * 31) % 99999) / 100.0,
-    quantity = {n} % 500, note = md5({n}::text), updated_at = updated_at + {n} * interval '1.000007 s'
+    status = (ARRAY['new','paid','sent','done'])[1 + mod({n} + id::int, 4)],
+    amount = mod({n} * 31, 99999) / 100.0,
+    quantity = mod({n}, 500), note = md5({n}::text), updated_at = updated_at + {n} * interval '1.000007 s'
 """
 
 _INSERTS = 1_000
@@ -169,7 +169,7 @@ def many(rows: int) -> Workload:
 
 
 WORKLOADS: dict[str, tuple[Callable[[int], Workload], int, int]] = {
-    "flat": (flat, 30_000, 100_000),
+    "flat": (flat, 40_000, 100_000),
     "hot": (hot, 4_000, 10_000),
     "many": (many, 1_000, 3_000),
 }

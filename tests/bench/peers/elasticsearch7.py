@@ -106,6 +106,7 @@ def elasticsearch7(java: Path) -> Iterator[Node]:
         if account is not None:
             for path in (work, *work.rglob("*")):
                 os.chown(path, account.uid, account.gid)
+        temporary = str(work / "tmp")
         command = [
             str(java / "bin" / "java"),
             *jvm_options(HEAP_MIB, work / "tmp"),
@@ -126,6 +127,8 @@ def elasticsearch7(java: Path) -> Iterator[Node]:
                 stdout=log,
                 stderr=log,
                 cwd=work,
+                # Where its native libraries unpack; it does not start without.
+                env={"ES_TMPDIR": temporary, "LIBFFI_TMPDIR": temporary, "MALLOC_ARENA_MAX": "2"},
                 user=account.uid if account else None,
                 group=account.gid if account else None,
                 extra_groups=[] if account else None,
