@@ -86,7 +86,7 @@ def _extract(archive: Path, target: Path) -> None:
                 file = target / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content.read(member))
-    for directory in ("config", "plugins"):
+    for directory in ("bin", "config", "plugins"):
         (target / directory).mkdir(exist_ok=True)
 
 
