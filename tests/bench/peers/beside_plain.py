@@ -30,7 +30,11 @@ def _beside(lot: Backlog, setting: Setting) -> Iterator[Result]:
     sides = {store: (Sampled(), Sampled()) for store in STORES}
     for number in range(setting.runs + 1):
         for store, (ours, theirs) in sides.items():
-            drained, plainly = drain(lot, [store]), drain_plainly(lot, store)
+            # Whoever comes second finds the store warmer, and busier with what the first has left.
+            if number % 2:
+                plainly, drained = drain_plainly(lot, store), drain(lot, [store])
+            else:
+                drained, plainly = drain(lot, [store]), drain_plainly(lot, store)
             if number:  # the first warms up
                 ours.add(drained, lot.changes)
                 theirs.add(plainly, lot.changes)
