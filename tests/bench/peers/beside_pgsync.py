@@ -111,7 +111,7 @@ def _pgsync(setting: Setting) -> Iterable[Result]:
         sides = {tool.name: _Sittings() for tool in tools}
         server, run = running.endpoints.postgres_dsn, running.home.run
         for tool in tools:
-            sit(tool, server, run, 2_000, 3)  # warms up
+            sit(tool, server, run, 5_000, 3)  # warms up
         for _ in range(runs):
             for tool in tools:
                 side = sides[tool.name]
@@ -120,7 +120,7 @@ def _pgsync(setting: Setting) -> Iterable[Result]:
                 setting.say(f"{tool.name}: {told} streamed, lag {side.lag_ms[-1]} ms")
     facts = {
         "rows": rows,
-        "changes": f"{rows // 2:,} inserts and {rows // 2:,} updates, 200 to a transaction",
+        "changes": f"{rows // 2:,} inserts, then {rows // 2:,} updates of other rows, 100 to a transaction",
         "markers_per_run": markers,
         "pgsync": "bootstrap, then the daemon; every setting its default",
         "elasticsearch": "9 for headrace, 7 for PGSync, whose client takes no newer; heaps of the same size",

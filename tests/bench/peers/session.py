@@ -27,6 +27,7 @@ _MARKED = 1_000
 _CHUNK = 100
 _PATIENCE_S = 150.0
 _LAG_EVERY_S = 0.3
+_COUNT_EVERY_S = 0.25
 _PAGE = 5_000
 
 
@@ -120,11 +121,13 @@ def _database(server: str, rows: int) -> Iterator[str]:
 
 
 def _stream(connection: psycopg.Connection[Any], rows: int) -> int:
-    """Commit inserts and updates of different rows, half and half; return how many there were."""
+    """Commit inserts, then updates of other rows, half and half; return how many there were."""
     half = rows // 2
-    for first in range(1, half + 1, _CHUNK):
-        last = min(half, first + _CHUNK - 1)
+    chunks = [(first, min(half, first + _CHUNK - 1)) for first in range(1, half + 1, _CHUNK)]
+    for first, last in chunks:
         connection.execute(wide_rows(TABLE, rows + first, rows + last, quantity=_MARKED))
+        connection.commit()
+    for first, last in chunks:
         connection.execute(
             f"UPDATE {TABLE} SET quantity = {_MARKED} + quantity, note = md5(id::text), amount = amount + 1,"
             f" updated_at = updated_at + interval '1.000001 s' WHERE id BETWEEN {first} AND {last}"
@@ -168,7 +171,7 @@ class _Index:
         while found < rows:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{found} of {rows} rows after {_PATIENCE_S:.0f} s")
-            time.sleep(0.1)
+            time.sleep(_COUNT_EVERY_S)
             self._client.post(f"{self._url}/_refresh")
             answer = self._client.post(f"{self._url}/_count", json=query)
             found = answer.json()["count"] if answer.is_success else -1
