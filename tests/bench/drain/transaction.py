@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -18,7 +19,7 @@ from tests.bench.drain.backlog import Backlog, backlog
 from tests.bench.drain.ours import differences, sinks_on, wait_applied
 from tests.bench.drain.stand import bench_stack
 from tests.bench.drain.versions import stack_versions
-from tests.bench.drain.workloads import flat, wide_rows
+from tests.bench.drain.workloads import Workload, flat, wide_rows
 from tests.bench.results import Result, Side
 from tests.bench.suite import Benchmark, Setting
 
@@ -29,35 +30,54 @@ _ROWS = 10_000
 _CHUNK = 5_000
 _PATIENCE_S = 240.0
 
-Read = Callable[[], int | None]
-"""Returns the ``quantity`` of the row with id 1 as a reader of a store sees it now."""
+_WARM_UPS = 3
+_SMALL, _LARGE = "small", "large"
+
+Read = Callable[[str], int | None]
+"""Returns the ``quantity`` of a table's row with id 1 as a reader of a store sees it now."""
+
+Readers = Mapping[str, Read]
+"""By store."""
+
+
+def _two_tables(rows: int) -> Workload:
+    """Return two tables alike, one of which has ``rows`` rows and the other as many as a transaction."""
+
+    def write(connection: psycopg.Connection[Any]) -> int:
+        for table, size in ((_SMALL, _ROWS), (_LARGE, rows)):
+            for first in range(1, size + 1, _CHUNK):
+                connection.execute(wide_rows(table, first, min(size, first + _CHUNK - 1)))
+                connection.commit()
+        return _ROWS + rows
+
+    ddl = "; ".join(flat(rows).ddl.replace("flat", table) for table in (_SMALL, _LARGE))
+    return Workload("sizes", f"tables of {_ROWS:,} and of {rows:,} rows", (_SMALL, _LARGE), ddl, write)
 
 
 def _transactions(setting: Setting) -> Iterable[Result]:
-    sizes = (_ROWS, 1_000_000) if setting.full else (_ROWS, 100_000)
+    rows = 1_000_000 if setting.full else 100_000
     with (
         bench_stack() as (running, context),
-        backlog(running, context, flat(_ROWS)) as lot,
+        backlog(running, context, _two_tables(rows)) as lot,
         sinks_on(lot, _STORES) as sinks,
         _readers(lot, sinks) as readers,
     ):
         wait_applied(lot, sinks)
-        seconds = {size: _at_size(lot, readers, size, setting) for size in sizes}
+        seconds = _timed(lot, readers, {_SMALL: _ROWS, _LARGE: rows}, setting)
         wrong = list(differences(lot, sinks))
     settings = {
         "rows_in_transaction": _ROWS,
-        "change": "updates of all columns but four; the row that is waited for is the last to be written",
-        "rows_in_table": sizes,
+        "change": "updates of four columns; the row that is waited for is the last to be written",
+        "rows_in_table": {_SMALL: _ROWS, _LARGE: rows},
         **({"differences": wrong[:5]} if wrong else {}),
     }
-    small, large = sizes
     for store in _STORES:
-        least, most = (Side(tuple(found[store] for found in seconds[size])) for size in sizes)
+        small, large = (Side(tuple(run[store] for run in seconds[table])) for table in (_SMALL, _LARGE))
         one = f"a transaction of {_ROWS:,} rows, from its commit until its last row is readable"
-        more = f"the same in a table of {large:,} rows, against one of {small:,}"
+        more = f"the same in a table of {rows:,} rows, against one of {_ROWS:,}"
         for name, what, sides in (
-            ("transaction", one, {"headrace": least}),
-            ("growth", more, {"headrace": most, f"{small:,} rows": least}),
+            ("transaction", one, {"headrace": small}),
+            ("growth", more, {"headrace": large, f"{_ROWS:,} rows": small}),
         ):
             yield Result(
                 name=f"drain.{name}.{store}",
@@ -71,54 +91,55 @@ def _transactions(setting: Setting) -> Iterable[Result]:
 
 
 @contextmanager
-def _readers(lot: Backlog, sinks: Mapping[str, str]) -> Iterator[dict[str, Read]]:
+def _readers(lot: Backlog, sinks: Mapping[str, str]) -> Iterator[Readers]:
     registry, endpoints = Registry(lot.context.registry), lot.running.endpoints
-    facts = {kind: next(iter(registry.sink(name).tables.values())) for name, kind in sinks.items()}
-    key = facts["redis"]["key_template"].replace("{id}", "1")
-    url = f"{endpoints.elasticsearch_url}/{facts['elasticsearch']['alias']}/_doc/1?_source_includes=quantity"
+    topics = {entry.topic: entry.schema.table.name for entry in lot.tables}
+    facts = {
+        (kind, topics[topic]): found
+        for name, kind in sinks.items()
+        for topic, found in registry.sink(name).tables.items()
+    }
     with httpx.Client(timeout=30.0) as client, Redis.from_url(endpoints.redis_url) as redis:
 
-        def document() -> int | None:
-            answer = client.get(url)
+        def document(table: str) -> int | None:
+            index = f"{endpoints.elasticsearch_url}/{facts['elasticsearch', table]['alias']}"
+            answer = client.get(f"{index}/_doc/1?_source_includes=quantity")
             return int(answer.json()["_source"]["quantity"]) if answer.is_success else None
 
-        def value() -> int | None:
-            text: Any = redis.get(key)
+        def value(table: str) -> int | None:
+            text: Any = redis.get(facts["redis", table]["key_template"].replace("{id}", "1"))
             return int(orjson.loads(text)["quantity"]) if text else None
 
         yield {"elasticsearch": document, "redis": value}
 
 
-def _at_size(
-    lot: Backlog, readers: Mapping[str, Read], size: int, setting: Setting
-) -> list[dict[str, float]]:
-    """Fill the table up to ``size`` rows and time transactions; the first does not count."""
+def _timed(
+    lot: Backlog, readers: Readers, sizes: Mapping[str, int], setting: Setting
+) -> dict[str, list[dict[str, float]]]:
+    """Return table → per transaction: store → seconds; tables take turns, whose first do not count."""
+    found: dict[str, list[dict[str, float]]] = {table: [] for table in sizes}
     with psycopg.connect(lot.dsn) as connection, ThreadPoolExecutor(len(readers)) as pool:
-        row = connection.execute("SELECT max(id) FROM flat").fetchone()
-        assert row is not None
-        for first in range(row[0] + 1, size + 1, _CHUNK):
-            connection.execute(wide_rows("flat", first, min(size, first + _CHUNK - 1)))
-            connection.commit()
-        found = []
-        for number in range(setting.runs + 2):
-            mark = size + number
-            # The first waits for what filled the table, so it is a small one.
-            rows = _ROWS - 1 if number else 1
-            connection.execute(
-                "UPDATE flat SET quantity = %s, note = md5(id::text || %s), amount = amount + 1,"
-                " updated_at = now() WHERE id > %s",
-                (mark, str(mark), size - rows),
-            )
-            connection.execute("UPDATE flat SET quantity = %s WHERE id = 1", (mark,))
-            connection.commit()
-            began = time.monotonic()
-            waits = {store: pool.submit(_wait, read, mark, began) for store, read in readers.items()}
-            found.append({store: wait.result() for store, wait in waits.items()})
-            setting.say(f"{size:,} rows, {rows + 1:,} changed: {found[-1]}")
-    return found[2:]
+        for number in range(1, _WARM_UPS + setting.runs + 1):
+            for table, size in sizes.items():
+                mark = 1_000 + number
+                connection.execute(
+                    f"UPDATE {table} SET quantity = %s, note = md5(id::text || %s), amount = amount + 1,"
+                    " updated_at = now() WHERE id > %s",
+                    (mark, str(mark), size - _ROWS + 1),
+                )
+                connection.execute(f"UPDATE {table} SET quantity = %s WHERE id = 1", (mark,))
+                connection.commit()
+                began = time.monotonic()
+                waits = {
+                    store: pool.submit(_wait, partial(read, table), mark, began)
+                    for store, read in readers.items()
+                }
+                found[table].append({store: wait.result() for store, wait in waits.items()})
+            setting.say(f"{_ROWS:,} rows: " + ", ".join(f"{t} {runs[-1]}" for t, runs in found.items()))
+    return {table: runs[_WARM_UPS:] for table, runs in found.items()}
 
 
-def _wait(read: Read, mark: int, began: float) -> float:
+def _wait(read: Callable[[], int | None], mark: int, began: float) -> float:
     while read() != mark:
         if time.monotonic() - began > _PATIENCE_S:
             raise TimeoutError(f"not visible after {_PATIENCE_S:.0f} s")

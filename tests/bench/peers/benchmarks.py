@@ -7,4 +7,4 @@ from tests.bench.suite import Benchmark
 
 __all__ = ["BENCHMARKS"]
 
-BENCHMARKS: tuple[Benchmark, ...] = (beside_plain.BENCHMARK, beside_pgsync.BENCHMARK)
+BENCHMARKS: tuple[Benchmark, ...] = (*beside_plain.BENCHMARKS, beside_pgsync.BENCHMARK)
