@@ -8,7 +8,7 @@ from functools import partial
 from tests.bench.drain import transaction
 from tests.bench.drain.backlog import Backlog, backlog
 from tests.bench.drain.ours import KINDS, drain
-from tests.bench.drain.stand import Sampled, bench_stack, settings_of
+from tests.bench.drain.stand import WARM_UPS, Sampled, bench_stack, settings_of
 from tests.bench.drain.versions import stack_versions
 from tests.bench.drain.workloads import workload
 from tests.bench.results import Result, Side
@@ -27,13 +27,15 @@ def _drains(names: Sequence[str], together: Sequence[str], setting: Setting) -> 
                 setting.say(
                     f"{name}: {lot.changes:,} changes in Kafka, {lot.captured_s:.1f} s behind the last"
                 )
-                yield from _measured(lot, setting, together=name in together)
+                warm_ups = WARM_UPS if name == names[0] else 1
+                yield from _measured(lot, setting, together=name in together, warm_ups=warm_ups)
 
 
-def _measured(lot: Backlog, setting: Setting, *, together: bool) -> Iterator[Result]:
+def _measured(lot: Backlog, setting: Setting, *, together: bool, warm_ups: int) -> Iterator[Result]:
     sides: dict[str, Sampled] = {kind: Sampled() for kind in KINDS}
-    for kind in KINDS:
-        drain(lot, [kind])
+    for _ in range(warm_ups):
+        for kind in KINDS:
+            drain(lot, [kind])
     both = Sampled()
     bounds: list[float] = []
     for _ in range(setting.runs):

@@ -18,7 +18,10 @@ from tests.bench.drain.ours import Drained
 from tests.bench.results import Side
 from tests.support.stack import RunningStack, running_stack
 
-__all__ = ["Sampled", "bench_stack", "settings_of"]
+__all__ = ["WARM_UPS", "Sampled", "bench_stack", "settings_of"]
+
+WARM_UPS = 3
+"""How often a fresh stack does the work before it counts: at first compilers take half of its time."""
 
 _LEARNING_S = 240.0
 

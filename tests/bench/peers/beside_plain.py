@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.bench.drain.backlog import Backlog, backlog
 from tests.bench.drain.ours import drain
-from tests.bench.drain.stand import Sampled, bench_stack, settings_of
+from tests.bench.drain.stand import WARM_UPS, Sampled, bench_stack, settings_of
 from tests.bench.drain.versions import package_versions, stack_versions
 from tests.bench.drain.workloads import WORKLOADS, workload
 from tests.bench.peers.plain import INDEX_SETTINGS, NAME, STORES, drain_plainly
@@ -21,22 +21,24 @@ _LACKS = "no dead letters, TOAST handling, truncates, key changes, tombstones, s
 
 
 def _plain(stores: Sequence[str], setting: Setting) -> Iterable[Result]:
+    warm = False
     with bench_stack() as (running, context):
         for name in WORKLOADS:
             with backlog(running, context, workload(name, full=setting.full)) as lot:
-                yield from _beside(lot, stores, setting)
+                yield from _beside(lot, stores, setting, 1 if warm else WARM_UPS)
+                warm = True
 
 
-def _beside(lot: Backlog, stores: Sequence[str], setting: Setting) -> Iterator[Result]:
+def _beside(lot: Backlog, stores: Sequence[str], setting: Setting, warm_ups: int) -> Iterator[Result]:
     sides = {store: (Sampled(), Sampled()) for store in stores}
-    for number in range(setting.runs + 1):
+    for number in range(warm_ups + setting.runs):
         for store, (ours, theirs) in sides.items():
             # Whoever comes second finds the store warmer, and busier with what the first has left.
             if number % 2:
                 plainly, drained = drain_plainly(lot, store), drain(lot, [store])
             else:
                 drained, plainly = drain(lot, [store]), drain_plainly(lot, store)
-            if number:  # the first warms up
+            if number >= warm_ups:
                 ours.add(drained, lot.changes)
                 theirs.add(plainly, lot.changes)
                 told = f"{ours.rates[-1]:,.0f} against {theirs.rates[-1]:,.0f} changes/s"
