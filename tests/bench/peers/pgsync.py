@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["NAME", "PGSync"]
 
-NAME = "PGSync"
+NAME = "pgsync"
 _COMMAND_S = 60.0
 
 

@@ -24,7 +24,7 @@ from tests.bench.peers.consumer import Table, Task
 
 __all__ = ["INDEX_SETTINGS", "NAME", "STORES", "drain_plainly"]
 
-NAME = "plain consumer"
+NAME = "plain_consumer"
 STORES = ("elasticsearch", "redis", "delta")
 INDEX_SETTINGS = {
     "number_of_shards": 1,
