@@ -165,7 +165,7 @@ def measure(rows: int, root: Path, *, vectors: bool) -> dict[str, Any]:
     return result
 
 
-_KINDS: dict[str, Callable[[_Stream, int], list[Change]]] = {
+_KINDS: dict[str, Callable[[Stream, int], list[Change]]] = {
     "uniform": lambda stream, size: stream.batch(size),
     "recent": lambda stream, size: stream.batch(size, among=0.1),
     "new": lambda stream, size: stream.more(size),
@@ -177,7 +177,7 @@ def growth(sizes: Sequence[int], root: Path, *, vectors: bool) -> list[Result]:
     tables = []
     for rows in sizes:
         sink = DeltaSink("bench", DeltaSink.Config(path=root / str(rows), deletion_vectors=vectors))
-        stream = _Stream(_schema(0), rows)
+        stream = Stream(schema_of(0), rows)
         sink.prepare(stream.schema)
         for start in range(0, rows, 50_000):
             sink.apply(stream.schema, stream.load(start, min(rows, start + 50_000)))

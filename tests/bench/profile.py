@@ -36,11 +36,12 @@ from headrace.model.outcome import Outcome
 from headrace.model.schema import TableSchema
 from sinks.base import Sink
 from sinks.registry import build
-from spark_jobs.apply import Tables, apply_records
+from spark_jobs.apply import apply_records
 from spark_jobs.carry import NoCarry
 from spark_jobs.collapse import Collapser
 from spark_jobs.decode import decoders, envelopes, records
 from spark_jobs.held import Holds
+from spark_jobs.tables import Tables
 from tests.bench.apply import delta, elasticsearch, redis
 from tests.bench.apply.cpu import Sampler
 from tests.bench.raw.debezium import captured

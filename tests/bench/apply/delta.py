@@ -7,10 +7,8 @@ measures the lake alone and prints one JSON object.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +27,8 @@ from sinks.delta.files import sync
 from sinks.delta.keys import key_ids
 from sinks.delta.shape import KEY, VERSION, shape_of
 from tests.bench.apply.cpu import Sampler
-from tests.bench.apply.products import SCHEMA, Batches, batches
-from tests.bench.apply.rounds import Side, measure
+from tests.bench.apply.products import SCHEMA, Batches
+from tests.bench.apply.rounds import Side
 
 __all__ = ["delta_sides"]
 
@@ -150,15 +148,3 @@ def delta_sides(work: Batches) -> Iterator[list[Side]]:
         root = Path(directory)
         raw = [_Raw(root, work, name) for name in ("guarded", "plain", "forced", "made")]
         yield [_Ours(root / "ours", work), *raw]
-
-
-def main() -> None:
-    """Measure, in five rounds unless told otherwise."""
-    work = batches(20_000)
-    with delta_sides(work) as sides:
-        figures = measure(sides, work, int(sys.argv[1]) if len(sys.argv) > 1 else 5)
-    print(json.dumps(figures, indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +57,9 @@ def _both(rows: int, runs: int) -> list[Result]:
 
 
 def _arrow(changes: list[Change]) -> pa.Table:
-    rows, rejected = encode(shape_of(SCHEMA), changes, [change.key.id for change in changes])
+    keys = pa.array([change.key.id for change in changes], pa.string())
+    versions: np.ndarray = np.array([change.position.version for change in changes], np.int64)
+    rows, rejected = encode(shape_of(SCHEMA), changes, keys, versions)
     assert not rejected
     return rows
 

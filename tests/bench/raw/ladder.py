@@ -173,8 +173,8 @@ def _collapsed(pipeline: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
             if isinstance(found, Change):
                 collapser.add(found)
                 if len(collapser) >= _AT_ONCE:
-                    count += len(collapser.drain()[0])
-        yield _count(count + len(collapser.drain()[0]))
+                    count += len(collapser.drain().latest)
+        yield _count(count + len(collapser.drain().latest))
 
     return run
 
