@@ -66,7 +66,8 @@ def backed_up_search(shop: Shop, closing: ExitStack) -> Restore:
             body = "".join(lines).encode()
             if body:
                 told = client.request("POST", path(name, "_bulk"), body, mimetype="application/x-ndjson")
-                assert not told.json()["errors"]
+                # The engine may have noticed already and be ahead of the backup.
+                assert {item["index"]["status"] for item in told.json()["items"]} <= {200, 201, 409}
 
     return restore
 
