@@ -141,6 +141,13 @@ class Sink(Protocol):
         """
         ...
 
+    def maintain(self, seconds: float) -> bool:
+        """Tidy up in an idle moment, for about ``seconds`` at most; return whether there is more to do.
+
+        Neither readers nor other writers notice. Where there is nothing to do it costs next to nothing.
+        """
+        ...
+
     def close(self) -> None:
         """Release connections; idempotent."""
         ...

@@ -140,5 +140,8 @@ class MemorySink:
         for place in [place for place in self._store.progress if place[0] in topics]:
             del self._store.progress[place]
 
+    def maintain(self, seconds: float) -> bool:
+        return False
+
     def close(self) -> None:
         """Nothing to release; the store stays."""

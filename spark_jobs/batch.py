@@ -31,6 +31,8 @@ _MANY = 50
 _BUSY_S = 0.25
 _LONGEST_REST_S = 0.5
 _LOOK_EVERY_S = 5.0
+_TIDY_S = 0.2
+"""So long may a change that comes in have to wait for it."""
 
 
 class Batches:
@@ -71,7 +73,7 @@ class Batches:
         return time.monotonic() - self._at_rest > _LOOK_EVERY_S
 
     def look(self, session: SparkSession) -> None:
-        """Bring the store forward if it has gone back while nothing came in.
+        """Bring the store forward if it has gone back while nothing came in, and let it tidy up.
 
         Raises:
             HeadraceError: When that cannot be done; the state says so.
@@ -83,7 +85,9 @@ class Batches:
             if settled:
                 with self._said():
                     pipeline = self._holding.pipeline()
-                    self._bring_forward(session, pipeline, last, lost(sink_of(pipeline)[0], settled))
+                    sink = sink_of(pipeline)[0]
+                    self._bring_forward(session, pipeline, last, lost(sink, settled))
+                    sink.maintain(_TIDY_S)
             if self.unavailable:
                 self.unavailable = False
                 self._progress.state("running")

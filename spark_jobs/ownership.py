@@ -157,6 +157,11 @@ class Fenced:
         self._look(self._schemas)
         self._sink.settle(progress)
 
+    def maintain(self, seconds: float) -> bool:
+        """Tidy up, if the claims upon all of the query's tables stand."""
+        self._look(self._schemas)
+        return self._sink.maintain(seconds)
+
     def _look(self, schemas: Sequence[TableSchema]) -> None:
         """Make sure that the claims stand.
 

@@ -88,6 +88,20 @@ class SinkContract(OrderContract, FidelityContract, OwnershipContract):
         assert state(sink, ORDERS) == {}
         assert sink.apply(ORDERS, [order(1, at(1)), order(2, at(2))]) == [APPLIED, APPLIED]
 
+    def test_tidying_up_changes_nothing_and_comes_to_an_end(self, sink: Sink) -> None:
+        sink.prepare(ORDERS)
+        changes = [order(number, at(number)) for number in range(1, 8)]
+        for change in changes:
+            sink.apply(ORDERS, [change])
+        sink.apply(ORDERS, [delete(ORDERS, 7, at(20))])
+        looks = 1
+        while sink.maintain(1.0):
+            looks += 1
+            assert looks < 30
+        assert state(sink, ORDERS) == expected(ORDERS, changes[:6])
+        assert sink.apply(ORDERS, [order(7, at(19)), order(1, at(21), item="jug")]) == [STALE, APPLIED]
+        assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(21), item="jug"), *changes[1:6]])
+
     def test_progress_round_trips(self, sink: Sink) -> None:
         assert dict(sink.progress()) == {}
         sink.settle({("shop.public.orders", 0): 5, ("shop.public.orders", 1): 2**40})

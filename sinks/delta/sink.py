@@ -187,8 +187,8 @@ class DeltaSink:
             self._unsettled.add(schema.table)
         return removed
 
-    def maintain(self, seconds: float = 1.0) -> bool:
-        """Tidy tables in an idle moment, for about ``seconds`` at most; return whether time ran out.
+    def maintain(self, seconds: float) -> bool:
+        """Tidy tables in an idle moment, for about ``seconds`` at most; return whether there is more to do.
 
         Many small files become one, hidden rows go, old tombstones and files that no reader needs are
         deleted. Where there is nothing to do it costs a look at each table's log. Readers and other

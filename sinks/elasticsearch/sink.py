@@ -341,5 +341,8 @@ class ElasticsearchSink:
         elif gone:
             self._bulk.send(alias, [forget_line(progress_id(*place)) for place in gone])
 
+    def maintain(self, seconds: float) -> bool:
+        return False
+
     def close(self) -> None:
         self._client.close()

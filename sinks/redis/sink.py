@@ -304,6 +304,9 @@ class RedisSink:
             with store_errors():
                 self._client.redis.hdel(progress_key(self.config.key_prefix), *fields)
 
+    def maintain(self, seconds: float) -> bool:
+        return False
+
     def close(self) -> None:
         self._client.redis.close()
 
