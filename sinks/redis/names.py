@@ -66,7 +66,7 @@ class Keys:
     def __init__(self, prefix: str, template: str, schema: TableSchema) -> None:
         label = _label(schema.table)
         self.head = template.removesuffix("{pk}").replace("{table}", label).replace("{prefix}", prefix)
-        self.young = f"{prefix}{_OWN}:t:{label}:young"
-        self.elder = f"{prefix}{_OWN}:t:{label}:elder"
+        self.young = f"{prefix}{_OWN}:deleted:{label}:young"
+        self.elder = f"{prefix}{_OWN}:deleted:{label}:elder"
         parts = ("{" + percent(name, _COLUMN_UNSAFE) + "}" for name in schema.key)
         self.template = self.head + ":".join(parts)

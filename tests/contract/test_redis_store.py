@@ -140,7 +140,7 @@ def test_a_template_that_lets_keys_meet_is_refused(template: str) -> None:
 def test_a_tombstone_has_an_end(server: Server, style: str) -> None:
     sink = server.sink(format=style, tombstone_hours=1)
     sink.apply(ORDERS, [delete(ORDERS, 1, at(5)), delete(ORDERS, 2, at(6))])
-    young = f"{server.prefix}__headrace:t:orders:young"
+    young = f"{server.prefix}__headrace:deleted:orders:young"
     assert 3 * 3_590_000 < server.redis.pttl(young) <= 3 * 3_600_000
     assert server.redis.hmget(young, "1", "2") == [at(5).text, at(6).text]
     assert server.do("OBJECT", "ENCODING", young) == "hashtable"
@@ -154,7 +154,7 @@ def test_a_tombstone_has_an_end(server: Server, style: str) -> None:
 def test_tombstones_are_remembered_for_their_life_and_forgotten_together(server: Server, style: str) -> None:
     """As if time went by: the younger hash is told that it has been there for a tombstone's life."""
     sink = server.sink(format=style, tombstone_hours=1)
-    young, elder = (f"{server.prefix}__headrace:t:orders:{name}" for name in ("young", "elder"))
+    young, elder = (f"{server.prefix}__headrace:deleted:orders:{name}" for name in ("young", "elder"))
     sink.apply(ORDERS, [delete(ORDERS, n, at(10)) for n in (1, 2, 3)])
     server.redis.pexpire(young, 2 * 3_600_000 + 60_000)
     sink.apply(ORDERS, [delete(ORDERS, 4, at(10))])
