@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
@@ -52,7 +54,7 @@ def test_the_rest_of_a_document_follows_its_head() -> None:
 
 def test_many_rows_follow_their_heads_in_one() -> None:
     document = Document(_schema(LogicalType.JSON))
-    rows: list[dict[str, object]] = [{"k": 1, "v": "[1]"}, {}, {"k": 2, "v": None}]
+    rows: list[dict[str, Any]] = [{"k": 1, "v": "[1]"}, {}, {"k": 2, "v": None}]
     assert (
         document.joined([b'\n{"a":0', b"\n{0", b"\n"], rows)
         == b'\n{"a":0,"k":1,"v":[1]}\n{0}\n,"k":2,"v":null}'
