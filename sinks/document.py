@@ -140,6 +140,12 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
+def _odd_json(text: str) -> msgspec.Raw:
+    """Return JSON that is refused although Postgres takes it: with escaped lone surrogates."""
+    json.loads(text, parse_constant=_refuse)
+    return msgspec.Raw(text)
+
+
 def checked_json(text: str) -> msgspec.Raw:
     """Return JSON as it is written.
 
@@ -149,13 +155,17 @@ def checked_json(text: str) -> msgspec.Raw:
     try:
         return _skipped(text)  # builds nothing of what it reads
     except msgspec.DecodeError:
-        # It refuses what Postgres' json takes: escaped lone surrogates.
-        json.loads(text, parse_constant=_refuse)
-        return msgspec.Raw(text)
+        return _odd_json(text)
+
+
+# The next two are called for each document of each row: what they could share, they spell out.
 
 
 def _json(text: str) -> msgspec.Raw:
-    raw = checked_json(text)
+    try:
+        raw = _skipped(text)
+    except msgspec.DecodeError:
+        raw = _odd_json(text)
     # Few documents hold any of these, and asking for a character is cheaper than looking for a word.
     if text[0] in "{[" and not ("%" in text or "\\" in text or "\n" in text or "\r" in text):
         return raw
@@ -163,7 +173,10 @@ def _json(text: str) -> msgspec.Raw:
 
 
 def _json_object(text: str) -> msgspec.Raw:
-    raw = checked_json(text)
+    try:
+        raw = _skipped(text)
+    except msgspec.DecodeError:
+        raw = _odd_json(text)
     if text[0] == "{" and not ("%" in text or "\\" in text or "\n" in text or "\r" in text):
         return raw
     return _written(text, wrap=_mentions_wrap(text) or not text.lstrip().startswith("{"))
