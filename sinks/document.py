@@ -166,10 +166,11 @@ def _json(text: str) -> msgspec.Raw:
         raw = _skipped(text)
     except msgspec.DecodeError:
         raw = _odd_json(text)
-    # Few documents hold any of these, and asking for a character is cheaper than looking for a word.
-    if text[0] in "{[" and not ("%" in text or "\\" in text or "\n" in text or "\r" in text):
-        return raw
-    return _written(text, wrap=_mentions_wrap(text) or text.strip() == "null")
+    # Asking for a character is cheaper than looking for a word.
+    wrap = ("%" in text or "\\" in text) and _mentions_wrap(text)
+    if wrap or text[0] not in "{[" or "\n" in text or "\r" in text:
+        return _written(text, wrap=wrap or text.strip() == "null")
+    return raw
 
 
 def _json_object(text: str) -> msgspec.Raw:
@@ -177,9 +178,10 @@ def _json_object(text: str) -> msgspec.Raw:
         raw = _skipped(text)
     except msgspec.DecodeError:
         raw = _odd_json(text)
-    if text[0] == "{" and not ("%" in text or "\\" in text or "\n" in text or "\r" in text):
-        return raw
-    return _written(text, wrap=_mentions_wrap(text) or not text.lstrip().startswith("{"))
+    wrap = ("%" in text or "\\" in text) and _mentions_wrap(text)
+    if wrap or text[0] != "{" or "\n" in text or "\r" in text:
+        return _written(text, wrap=wrap or not text.lstrip().startswith("{"))
+    return raw
 
 
 def _mentions_wrap(text: str) -> bool:
