@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +26,8 @@ _LINE_KNOWN = _LINE.replace(b"%b", KNOWN)
 _LONG = 16
 """From so many elements on, the head of a msgpack list has three bytes, not one."""
 
+_UPSERT, _DELETE = Op.UPSERT, Op.DELETE  # to look up a member of an enumeration takes its time
+_row = attrgetter("row")
 _pack = msgspec.msgpack.Encoder().encode
 
 _VERSION = slice(len(_HEAD), len(_HEAD) + 19)
@@ -80,14 +83,14 @@ class JsonLayout:
         self._document = Document(schema, field_of, reserved=(META_FIELD, SOURCE_FIELD))
 
     def arguments(self, changes: Sequence[Change]) -> Sequence[bytes | str]:
-        upserts = [change for change in changes if change.op is Op.UPSERT]
+        upserts = [change for change in changes if change.op is _UPSERT]
         if not upserts:
             return ("".join(["\n" + change.position.text for change in changes]),)
-        lines = self._document.joined(_heads(upserts), [change.row for change in upserts])
+        lines = self._document.joined(_heads(upserts), map(_row, upserts))
         if len(upserts) == len(changes):
             return (bytes(lines),)
         rows = iter(lines.split(b"\n")[1:])
-        texts = (c.position.text.encode() if c.op is Op.DELETE else next(rows) for c in changes)
+        texts = (c.position.text.encode() if c.op is _DELETE else next(rows) for c in changes)
         return (b"\n" + b"\n".join(texts),)
 
     def removals(self, version: str, count: int) -> Sequence[bytes | str]:
@@ -125,9 +128,7 @@ class HashLayout:
         self._read = {field_of(c.name).encode(): (field_of(c.name), _reader(c)) for c in schema.columns}
 
     def arguments(self, changes: Sequence[Change]) -> Sequence[bytes | str]:
-        return [
-            change.position.text if change.op is Op.DELETE else self._packed(change) for change in changes
-        ]
+        return [change.position.text if change.op is _DELETE else self._packed(change) for change in changes]
 
     def removals(self, version: str, count: int) -> Sequence[bytes | str]:
         return [version + "<"] * count
