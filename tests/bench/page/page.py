@@ -21,7 +21,7 @@ _TEMPLATE = Path(__file__).with_name("template.md")
 
 def write(entries: Iterable[Entry], benchmarks: Sequence[Benchmark], target: Path) -> None:
     """Write the page and its plots, which lie beside it in ``images/bench``."""
-    shown = _of_one_host(newest(entries))
+    shown = _in_order(_of_one_host(newest(entries)), benchmarks)
     drawn = plots(shown)
     images = target.parent / "images" / "bench"
     images.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,7 @@ def page(
 
     Figures of two machines are never shown on one page.
     """
-    shown = _of_one_host(newest(entries))
-    shown = _in_order(shown, benchmarks)
+    shown = _in_order(_of_one_host(newest(entries)), benchmarks)
     groups = _groups(shown)
     drawn = plots(shown) if drawn is None else drawn
     text = _TEMPLATE.read_text(encoding="utf-8")
