@@ -27,7 +27,7 @@ from headrace.local.cache import cache_root
 from tests.bench.aims import AIMS, judge
 from tests.bench.conduct import Conductor
 from tests.bench.host import ROOT, commit, host
-from tests.bench.journal import Entry, Run, append, now, read
+from tests.bench.journal import Entry, Run, append, newest, now, read
 from tests.bench.page.page import write
 from tests.bench.page.words import each, ratio, span
 from tests.bench.suite import Benchmark, Setting, chosen, registered
@@ -162,7 +162,7 @@ def _render(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     entries = list(read(asked.files))
     write(entries, registered(), asked.page)
-    return 0 if all(entry.result.counts for entry in entries) else 1
+    return 0 if all(entry.result.counts for entry in newest(entries)) else 1
 
 
 if __name__ == "__main__":
