@@ -133,7 +133,7 @@ class Batches:
             if few is not None:
                 report = self._applied(pipeline, lambda: apply_few(few, pipeline, batch_id))
             else:
-                report = self._by_spark(decoded, pipeline, batch_id, span.records)
+                report = self._by_spark(decoded, pipeline, batch_id)
             settle(spec, sink, batch_id, session, report, span.ends)
             carry_of(pipeline, batch_id).discard(report.spent)
             progress.batch(batch_id, time.monotonic() - started, report, span.ends)
@@ -148,12 +148,12 @@ class Batches:
             # size, so a rest as long as the work halves the work.
             time.sleep(min(_LONGEST_REST_S, took))
 
-    def _by_spark(self, decoded: DataFrame, pipeline: str, batch_id: int, records: int) -> Report:
+    def _by_spark(self, decoded: DataFrame, pipeline: str, batch_id: int) -> Report:
         placement = sink_of(pipeline)[0].placement
 
         def apply() -> list[Report]:
-            if placement == "driver" or records <= SMALL:
-                return apply_in_driver(decoded, pipeline, batch_id, records)
+            if placement == "driver":
+                return apply_in_driver(decoded, pipeline, batch_id)
             rows = decoded.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
             return [Report.load(bytes(row.report)) for row in rows]
 
@@ -168,9 +168,9 @@ class Batches:
         """Apply again what the store has lost of everything up to the end of batch ``batch_id``."""
         sink = sink_of(pipeline)[0]
         for part in parts(gone, self._spec.max_offsets_per_trigger):
-            again, records = read_again(session, self._spec, part)
+            again = read_again(session, self._spec, part)
             with kafka_has_it(self._spec.sink):
-                report = self._by_spark(again, pipeline, batch_id, records)
+                report = self._by_spark(again, pipeline, batch_id)
             set_aside_again(self._spec, session, report)
             sink.settle({place: end - 1 for place, (_, end) in part.items()})
             self._progress.request(report)

@@ -25,11 +25,9 @@ _THREADS = 4
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
 
 
-def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int, size: int) -> list[Report]:
+def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int) -> list[Report]:
     """Collect the batch once, in Arrow, and apply each table's part; one report per table."""
-    # One task that reads several partitions costs less than a task for each; a lake's batch may be large.
-    small = size <= SMALL
-    table = (envelopes.coalesce(1) if small else envelopes).toArrow()
+    table = envelopes.toArrow()
 
     def part(topic: str) -> Iterable[Record]:
         rows: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by(_ORDER)

@@ -13,6 +13,8 @@ __all__ = ["Few", "Raw"]
 
 _AT_ONCE = 500
 _LISTEN_S = 0.002
+_MOST_BYTES = 32 << 20
+"""A few large records are many: they are for who can work on the first before the last is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,10 @@ class Few:
         left = {place: end for place, (_, end) in ranges.items()}
         consumer.assign([TopicPartition(*place, begin) for place, (begin, _) in ranges.items()])
         found: list[Raw] = []
+        size = 0
         deadline = time.monotonic() + self._patience
         while left:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or size > _MOST_BYTES:
                 return None
             for message in consumer.consume(_AT_ONCE, _LISTEN_S):
                 topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -94,6 +97,7 @@ class Few:
                 if error is None:
                     if offset < ranges[topic, partition][1]:
                         found.append(Raw(topic, partition, offset, message.key(), message.value()))
+                        size += len(message)
                     offset += 1
                 elif error.code() != KafkaError._PARTITION_EOF:
                     return None

@@ -67,8 +67,8 @@ def parts(gone: Ranges, most: int) -> Iterator[Ranges]:
         left = {place: (begin + share, end) for place, (begin, end) in left.items() if begin + share < end}
 
 
-def read_again(session: SparkSession, spec: PipelineSpec, part: Ranges) -> tuple[DataFrame, int]:
-    """Return the envelopes of some ranges, and how many records they are at most."""
+def read_again(session: SparkSession, spec: PipelineSpec, part: Ranges) -> DataFrame:
+    """Return the envelopes of some ranges."""
     records = sum(end - begin for begin, end in part.values())
     _log.warning("sink %s has gone back; %d records are applied again", spec.sink, records)
     assigned: dict[str, list[int]] = {}
@@ -86,4 +86,4 @@ def read_again(session: SparkSession, spec: PipelineSpec, part: Ranges) -> tuple
         .option("kafka.isolation.level", "read_committed")
         .load()
     )
-    return envelopes(found, spec.tables), records
+    return envelopes(found, spec.tables)

@@ -101,6 +101,14 @@ class TestReading:
         assert found is not None
         assert [raw.offset for raw in found] == [2]
 
+    def test_large_records_are_left_to_others(self, few: Few, log: Log) -> None:
+        for _ in range(10):
+            log.write(*[b"x" * 900_000] * 4)
+        assert few.read({(log.topic, 0): (0, 50)}) is None
+        found = few.read({(log.topic, 0): (0, 5)})
+        assert found is not None
+        assert len(found) == 4
+
     def test_a_broker_that_does_not_answer_is_not_waited_for(self) -> None:
         began = time.monotonic()
         assert Few("127.0.0.1:9", "test-few").read({("t", 0): (0, 1)}) is None
