@@ -137,7 +137,7 @@ BENCHMARKS = (
     Benchmark(
         "latency",
         "latency",
-        7.5,
+        6.6,
         headline=False,
         run=_measure,
         promises=tuple(

@@ -96,4 +96,4 @@ def _measure(setting: Setting) -> Iterator[Result]:
         )
 
 
-BENCHMARKS = (Benchmark("scale.delta", "scale", 1.0, headline=False, run=_measure),)
+BENCHMARKS = (Benchmark("scale.delta", "scale", 0.3, headline=False, run=_measure),)

@@ -159,7 +159,7 @@ BENCHMARKS = (
     Benchmark(
         "raw.delta",
         "raw",
-        3.0,
+        1.0,
         headline=False,
         run=_measure,
         promises=("raw.delta.append", "raw.delta.merge"),

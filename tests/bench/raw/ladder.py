@@ -191,7 +191,7 @@ BENCHMARKS = (
     Benchmark(
         "raw.ladder",
         "raw",
-        3.0,
+        2.1,
         headline=True,
         run=_measure,
         promises=("raw.ladder", "raw.ladder.steps"),

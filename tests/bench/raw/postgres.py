@@ -154,7 +154,7 @@ BENCHMARKS = (
     Benchmark(
         "raw.postgres",
         "raw",
-        1.5,
+        0.7,
         headline=True,
         run=_measure,
         promises=("raw.postgres.copy", "raw.postgres.copy_bytes", "raw.postgres.decode"),

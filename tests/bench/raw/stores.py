@@ -145,6 +145,6 @@ def _redis(setting: Setting) -> Iterator[Result]:
 
 
 BENCHMARKS = (
-    Benchmark("raw.elasticsearch", "raw", 1.8, headline=False, run=_elasticsearch),
-    Benchmark("raw.redis", "raw", 0.6, headline=False, run=_redis),
+    Benchmark("raw.elasticsearch", "raw", 0.9, headline=False, run=_elasticsearch),
+    Benchmark("raw.redis", "raw", 0.4, headline=False, run=_redis),
 )
