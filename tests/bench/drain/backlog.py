@@ -19,6 +19,7 @@ from headrace.demo.original import Original
 from headrace.demo.shop import dsn_of
 from headrace.demo.stores.base import Store
 from headrace.model.schema import TableSchema
+from tests.bench.drain.patience import patiently
 from tests.bench.drain.workloads import Workload
 from tests.support.stack import RunningStack
 
@@ -63,10 +64,11 @@ class Backlog:
 
     def differences(self, store: Store) -> list[Comparison]:
         """Return how a store differs from Postgres by content, in both directions; nothing if it is equal."""
-        found = (
-            compare(store.name, expected, store.rows(schema), partial(store.address, schema))
-            for schema, expected in self.expected
-        )
+
+        def compared(schema: TableSchema, expected: Expected) -> Comparison:
+            return compare(store.name, expected, store.rows(schema), partial(store.address, schema))
+
+        found = [patiently(partial(compared, *table)) for table in self.expected]
         return [comparison for comparison in found if not comparison.equal]
 
 

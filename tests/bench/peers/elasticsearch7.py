@@ -159,6 +159,8 @@ transport.port: {port + 100}
 path.data: {work / "data"}
 path.logs: {work / "logs"}
 cluster.routing.allocation.disk.threshold_enabled: false
+# What a heap of this size with this collector has not yet collected must not count as used.
+indices.breaker.total.use_real_memory: false
 """
     )
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 
 from elasticsearch import Elasticsearch
 from redis import Redis
@@ -20,6 +21,7 @@ from sinks.elasticsearch.mapping import table_mapping
 from tests.bench.drain.backlog import Backlog
 from tests.bench.drain.meter import Meter
 from tests.bench.drain.ours import Drained
+from tests.bench.drain.patience import patiently
 from tests.bench.peers.consumer import Table, Task
 
 __all__ = ["INDEX_SETTINGS", "NAME", "STORES", "drain_plainly"]
@@ -93,11 +95,12 @@ def _targets(backlog: Backlog, task: Task) -> Iterator[None]:
         try:
             for entry in backlog.tables:
                 index, mapping = task.tables[entry.topic].target, table_mapping(entry.schema)
-                client.indices.create(index=index, mappings=mapping, settings=INDEX_SETTINGS)
+                made = partial(client.indices.create, index=index, mappings=mapping, settings=INDEX_SETTINGS)
+                patiently(made)
             yield
         finally:
             for table in task.tables.values():
-                client.indices.delete(index=table.target, ignore_unavailable=True)
+                patiently(partial(client.indices.delete, index=table.target, ignore_unavailable=True))
 
 
 @contextmanager

@@ -186,10 +186,10 @@ class _Index:
 
     def rows(self, schema: TableSchema) -> Iterator[Found]:
         """Yield every row."""
-        self._client.post(f"{self._url}/_refresh")
+        self._asked("_refresh")
         decimals = {c.name for c in schema.columns if c.type is LogicalType.NUMERIC}
         body: dict[str, Any] = {"size": _PAGE, "sort": [{"id": "asc"}]}
-        while hits := self._client.post(f"{self._url}/_search", json=body).json()["hits"]["hits"]:
+        while hits := self._asked("_search", body)["hits"]["hits"]:
             for hit in hits:
                 row = embedded(schema, hit["_source"])
                 for name in decimals:
@@ -197,3 +197,12 @@ class _Index:
                         row[name] = f"{row[name]:.2f}"
                 yield Found(hit["_id"], row)
             body["search_after"] = hits[-1]["sort"]
+
+    def _asked(self, what: str, body: dict[str, Any] | None = None) -> Any:
+        """Return an answer, asking again for as long as the server is busy."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            answer = self._client.post(f"{self._url}/{what}", json=body)
+            if answer.status_code != httpx.codes.TOO_MANY_REQUESTS or time.monotonic() > deadline:
+                return answer.raise_for_status().json()
+            time.sleep(0.3)

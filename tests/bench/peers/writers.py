@@ -51,7 +51,13 @@ class ElasticsearchWriter:
 
     def __init__(self, url: str, tables: Iterable[Table], threads: int) -> None:
         self._documents = Documents(tables)
-        self._client = Elasticsearch(url, request_timeout=60, serializer=OrjsonSerializer())
+        self._client = Elasticsearch(
+            url,
+            request_timeout=60,
+            serializer=OrjsonSerializer(),
+            retry_on_status=(429,),
+            max_retries=20,
+        )
         self._threads = threads
 
     def write(self, rows: Iterator[Row]) -> None:
