@@ -198,6 +198,9 @@ def _apply(
         match record:
             case Change():
                 if record.table is not table:
+                    if table is not None and len(collapser) >= rows_at_once // 10 and collapser.splittable:
+                        # Partitions are read one after the other, so that was probably all of it.
+                        aside.do(partial(_write, sink, schemas[table], collapser.drain(), report))
                     table = record.table
                     collapser = pending.setdefault(table, Collapser())
                 collapser.add(record)

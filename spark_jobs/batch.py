@@ -154,7 +154,9 @@ class Batches:
         def apply() -> list[Report]:
             if placement == "driver":
                 return apply_in_driver(decoded, pipeline, batch_id)
-            rows = decoded.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
+            # No more tasks than run at once, over several partitions each: one costs more than a small table.
+            tasks = decoded.coalesce(decoded.sparkSession.sparkContext.defaultParallelism)
+            rows = tasks.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
             return [Report.load(bytes(row.report)) for row in rows]
 
         return self._applied(pipeline, apply)

@@ -17,6 +17,8 @@ __all__ = ["MODULES", "Benchmark", "Setting", "chosen", "registered"]
 
 MODULES: tuple[str, ...] = (
     "tests.bench.apply.stores",
+    "tests.bench.drain.benchmarks",
+    "tests.bench.peers.benchmarks",
     "tests.bench.latency",
     "tests.bench.scale",
     "tests.bench.tables",
