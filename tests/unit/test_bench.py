@@ -251,6 +251,7 @@ def test_names_are_unique_and_every_aim_is_somebodys() -> None:
     assert len({found.name for found in benchmarks}) == len(benchmarks)
     for aim in AIMS:
         assert (aim.least is None) != (aim.most is None), aim.what
+        assert aim.result in names, aim.what
 
 
 def test_patterns_choose_benchmarks_groups_and_results() -> None:
