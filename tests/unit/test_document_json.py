@@ -69,3 +69,14 @@ def test_other_texts_are_refused_by_the_name_of_their_column(text: str) -> None:
     document = Document(TableSchema(TableId("public", "t"), columns, ("k",)))
     with pytest.raises(BadValue, match="“v”"):
         document.rest({"k": 1, "v": text})
+
+
+@given(_VALUES, st.booleans(), st.integers(0, 1))
+def test_what_was_read_back_can_be_written_again(value: Any, objects_only: bool, dimensions: int) -> None:
+    columns = (Column("k", LogicalType.INT64), Column("v", LogicalType.JSON, dimensions))
+    schema = TableSchema(TableId("public", "t"), columns, ("k",))
+    document = Document(schema, objects_only=objects_only)
+    text = json.dumps(value)
+    once = document.rest({"k": 1, "v": [text] if dimensions else text})
+    again = document.rest(document.decode(document.parse(b"{" + once[1:])))
+    assert json.loads(b"{" + again[1:]) == json.loads(b"{" + once[1:])
