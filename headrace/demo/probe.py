@@ -77,6 +77,7 @@ class Markers:
         self._schema = schema
         self._every = every
         self._stop = threading.Event()
+        self._complete = threading.Event()
         self._written = 0
         self._waiting: dict[str, deque[tuple[Key, float]]] = {store.name: deque() for store in stores}
         self._latencies = {store.name: Latencies() for store in stores}
@@ -101,6 +102,7 @@ class Markers:
         """
         self._stop.set()
         self._writer.join()
+        self._complete.set()  # not before the last marker is among those that are waited for
         deadline = time.monotonic() + patience
         for thread in self._watchers:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -133,7 +135,7 @@ class Markers:
 
     def _watch(self, store: Store, pause: float) -> None:
         waiting, latencies = self._waiting[store.name], self._latencies[store.name]
-        while waiting or not self._stop.is_set():
+        while waiting or not self._complete.is_set():
             if waiting:
                 pending = list(waiting)
                 try:
