@@ -106,10 +106,12 @@ def _in_order_of_keys(
 
 
 def _without_row(sink: Sink, schema: TableSchema, changes: list[Change]) -> set[Key]:
-    """Return the keys of those changes under which the sink has nothing but a row that is deleted by now."""
+    """Return the keys of those changes under which the sink has only a row that is deleted by now.
+
+    Where it has none the sink knows better whether the change is too late, or its row is missing.
+    """
     stored = sink.rows(schema, [change.key for change in changes]) if changes else {}
-    versions = {key: row.version for key, row in stored.items()}
-    return {c.key for c in changes if versions.get(c.key, 0) < c.position.version}
+    return {c.key for c in changes if c.key in stored and stored[c.key].version < c.position.version}
 
 
 def _write(sink: Sink, schema: TableSchema, drained: Drained, report: Report) -> None:
