@@ -345,3 +345,12 @@ def test_a_percentile_is_at_most_five_percent_off() -> None:
     assert histogram.percentile(0.5) is not None
     assert abs((histogram.percentile(0.5) or 0) - 500) / 500 < 0.06
     assert abs((histogram.percentile(0.99) or 0) - 990) / 990 < 0.06
+
+
+def test_a_row_that_came_back_and_is_gone_again_by_now_is_no_letter() -> None:
+    target = sink()
+    apply([change(1, 1), change(9, 1, Op.DELETE)], target)  # another writer was here before
+    report = apply([change(5, 1, Op.DELETE), change(6, 1, absent=frozenset({"b"}))], target)
+    assert report.rejects == []
+    assert report.tables[str(TABLE)]["stale"] == 1
+    assert state(target) == {}
