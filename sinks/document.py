@@ -140,12 +140,6 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _odd_json(text: str) -> msgspec.Raw:
-    """Return JSON that is refused although Postgres takes it: with escaped lone surrogates."""
-    json.loads(text, parse_constant=_refuse)
-    return msgspec.Raw(text)
-
-
 def checked_json(text: str) -> msgspec.Raw:
     """Return JSON as it is written.
 
@@ -155,33 +149,32 @@ def checked_json(text: str) -> msgspec.Raw:
     try:
         return _skipped(text)  # builds nothing of what it reads
     except msgspec.DecodeError:
-        return _odd_json(text)
+        # It refuses what Postgres' json takes: escaped lone surrogates.
+        json.loads(text, parse_constant=_refuse)
+        return msgspec.Raw(text)
 
 
-# The next two are called for each document of each row: what they could share, they spell out.
+def _document_writer(roots: str, wrapped: Callable[[str], bool]) -> Callable[[str], msgspec.Raw]:
+    """Return what writes documents of columns of JSON.
+
+    Args:
+        roots: What documents begin with that need no second look.
+        wrapped: Says of any other whether it is wrapped.
+    """
+
+    def written(text: str) -> msgspec.Raw:
+        raw = checked_json(text)
+        # Asking for a character is cheaper than looking for a word.
+        wrap = ("%" in text or "\\" in text) and _mentions_wrap(text)
+        if wrap or text[0] not in roots or "\n" in text or "\r" in text:
+            return _written(text, wrap=wrap or wrapped(text))
+        return raw
+
+    return written
 
 
-def _json(text: str) -> msgspec.Raw:
-    try:
-        raw = _skipped(text)
-    except msgspec.DecodeError:
-        raw = _odd_json(text)
-    # Asking for a character is cheaper than looking for a word.
-    wrap = ("%" in text or "\\" in text) and _mentions_wrap(text)
-    if wrap or text[0] not in "{[" or "\n" in text or "\r" in text:
-        return _written(text, wrap=wrap or text.strip() == "null")
-    return raw
-
-
-def _json_object(text: str) -> msgspec.Raw:
-    try:
-        raw = _skipped(text)
-    except msgspec.DecodeError:
-        raw = _odd_json(text)
-    wrap = ("%" in text or "\\" in text) and _mentions_wrap(text)
-    if wrap or text[0] != "{" or "\n" in text or "\r" in text:
-        return _written(text, wrap=wrap or not text.lstrip().startswith("{"))
-    return raw
+_json = _document_writer("{[", lambda text: text.strip() == "null")
+_json_object = _document_writer("{", lambda text: not text.lstrip().startswith("{"))
 
 
 def _mentions_wrap(text: str) -> bool:

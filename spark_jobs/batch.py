@@ -124,12 +124,12 @@ class Batches:
         spec, progress, session = self._spec, self._progress, decoded.sparkSession
         span = planned(spec.checkpoint, batch_id)
         hit("batch.planned", spec.kind)
-        with self._turn:
+        with self._turn, self._reader() as reader:
             pipeline = _patiently(self._holding.pipeline, progress)
             sink = sink_of(pipeline)[0]
             gone = _patiently(lambda: lost(sink, span.begins), progress)
             self._bring_forward(session, pipeline, batch_id - 1, gone)
-            few = self._few.read(span.ranges) if span.records <= SMALL else None
+            few = reader.read(span.ranges) if span.records <= SMALL else None
             if few is not None:
                 report = self._applied(pipeline, lambda: apply_few(few, pipeline, batch_id))
             else:
@@ -139,14 +139,20 @@ class Batches:
             progress.batch(batch_id, time.monotonic() - started, report, span.ends)
             self._at_rest = time.monotonic()
             self.unavailable = False
-            if self._over:
-                self._few.close()
         progress.state("running")
         took = time.monotonic() - started
         if _MANY < span.records <= SMALL and took > _BUSY_S:
             # Much comes in and the processor is wanted by all. What a batch costs hardly depends on its
             # size, so a rest as long as the work halves the work.
             time.sleep(min(_LONGEST_REST_S, took))
+
+    @contextmanager
+    def _reader(self) -> Iterator[Few]:
+        try:
+            yield self._few
+        finally:
+            if self._over:
+                self._few.close()
 
     def _by_spark(self, decoded: DataFrame, pipeline: str, batch_id: int) -> Report:
         placement = sink_of(pipeline)[0].placement

@@ -94,13 +94,16 @@ class Few:
                 error = message.error()
                 if topic is None or partition is None or offset is None:
                     return None  # the trouble is the connection's
+                begin, end = ranges.get((topic, partition), (0, 0))
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    return None
+                if offset < begin:
+                    continue  # of an earlier read
                 if error is None:
-                    if offset < ranges[topic, partition][1]:
+                    if offset < end:
                         found.append(Raw(topic, partition, offset, message.key(), message.value()))
                         size += len(message)
                     offset += 1
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    return None
                 if offset >= left.get((topic, partition), offset + 1):
                     del left[topic, partition]
         return found

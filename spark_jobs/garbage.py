@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-__all__ = ["look_rarely"]
+__all__ = ["collect", "look_rarely"]
 
 _NEW_OBJECTS = 200_000
 """Several thousand changes; at Python's own 700 a third of the time of a large batch went into looking."""
@@ -17,3 +17,12 @@ def look_rarely() -> None:
     """
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS, 20, 50)
+
+
+def collect() -> None:
+    """Look now; to be called every few seconds where Python holds objects of the JVM.
+
+    Such an object is in a cycle with its own methods, so nothing else lets go of it. Little as it is here, it
+    holds a batch's plan there.
+    """
+    gc.collect()

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from headrace.config.pipeline import EngineSpec
-from spark_jobs.garbage import look_rarely
+from spark_jobs.garbage import collect, look_rarely
 from spark_jobs.progress import replace_json
 from spark_jobs.session import start, warm_up
 from spark_jobs.watch import Watch
@@ -20,6 +20,7 @@ from spark_jobs.watch import Watch
 __all__ = ["main"]
 
 _TICK = 0.1
+_COLLECT_S = 5.0
 
 
 class _Stop(Exception):
@@ -51,12 +52,15 @@ def main(spec_path: str) -> int:
         look_rarely()
         # Beside the work: where much waits to be applied, this takes its turn, and the beats must go on.
         threading.Thread(target=warm_up, args=(session,), name="warm-up", daemon=True).start()
-        beat = 0.0
+        beat = collected = 0.0
         while os.getppid() == parent:
             if time.monotonic() - beat > 1:
                 beat = time.monotonic()
                 say("ready")
                 watch.sign_of_life()
+            if time.monotonic() - collected > _COLLECT_S:
+                collected = time.monotonic()
+                collect()
             watch.tick()
             time.sleep(_TICK)
     except _Stop:

@@ -43,7 +43,7 @@ class Position:
     @property
     def text(self) -> str:
         """Return the version as 19 zero-padded digits, for stores whose numbers are doubles."""
-        return str(self.epoch << OFFSET_BITS | (self.offset + 1)).zfill(19)
+        return str(self.version).zfill(19)
 
     @classmethod
     def from_version(cls, version: int) -> Position:
