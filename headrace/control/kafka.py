@@ -18,12 +18,21 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_exception,
+    retry_if_result,
+    stop_after_delay,
+    wait_exponential_jitter,
+)
 
 from headrace.model.errors import StackError
 
 __all__ = ["Kafka", "Topic", "ends_of"]
 
 _TIMEOUT_S = 15.0
+_SOON = wait_exponential_jitter(multiplier=0.02, max=1, jitter=0.02)
 _QUIET = {"log_level": 0}
 _READING: dict[str, Any] = {
     "group.id": "headrace-control",
@@ -36,6 +45,19 @@ _READING: dict[str, Any] = {
     **_QUIET,
 }
 _BOTH_ENDS = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+# A broker names itself leader of a new, moved or vanishing partition before it acts as one.
+_PASSING = frozenset(
+    (
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.REQUEST_TIMED_OUT,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +88,20 @@ class Kafka:
         self._idle: list[Consumer] = []
 
     def create(self, topics: Sequence[Topic]) -> list[str]:
-        """Create those topics that do not exist; return the names of the new ones."""
+        """Create those topics that do not exist; return the new ones, of which the broker knows by then."""
         replicas = min(3, len(self._metadata().brokers))
         wanted = [NewTopic(t.name, t.partitions, replicas, config=dict(t.config)) for t in topics]
         futures = self._admin.create_topics(wanted, operation_timeout=_TIMEOUT_S)
-        return list(self._settled(futures, "create topic", KafkaError.TOPIC_ALREADY_EXISTS))
+        made = self._settled(futures, "create topic", KafkaError.TOPIC_ALREADY_EXISTS)
+        # The controller answers before the brokers have heard of it.
+        patiently = Retrying(
+            retry=retry_if_result(lambda known: not known), stop=stop_after_delay(_TIMEOUT_S), wait=_SOON
+        )
+        try:
+            patiently(lambda: made.keys() <= self.names())
+        except RetryError as error:
+            raise self._trouble(error, "show its new topics") from error
+        return list(made)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics; idempotent."""
@@ -110,6 +141,18 @@ class Kafka:
         The end is the log's, not that of committed transactions: what is below it may still be
         on its way to readers, but nothing that was delivered before the call lies above it.
         """
+        patiently = Retrying(
+            retry=retry_if_exception(_passes),
+            stop=stop_after_delay(_TIMEOUT_S),
+            wait=_SOON,
+            reraise=True,
+        )
+        try:
+            return patiently(self._ends_now, names)
+        except KafkaException as error:
+            raise self._trouble(error, f"read the ends of {', '.join(names)}") from error
+
+    def _ends_now(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
         partitions = self._partitions(names)
         if not partitions:
             return {}
@@ -120,13 +163,10 @@ class Kafka:
         self, partitions: Sequence[TopicPartition], spec: OffsetSpec
     ) -> dict[tuple[str, int], int]:
         futures = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=_TIMEOUT_S)
-        found: dict[tuple[str, int], int] = {}
-        for partition, future in futures.items():
-            try:
-                found[partition.topic, partition.partition] = future.result().offset
-            except KafkaException as error:
-                raise self._trouble(error, f"read the ends of {partition.topic}") from error
-        return found
+        return {
+            (partition.topic, partition.partition): future.result().offset
+            for partition, future in futures.items()
+        }
 
     def tail(self, topic: str, count: int) -> list[dict[str, Any]]:
         """Return up to ``count`` of the last committed JSON values of a one-partition topic, oldest first."""
@@ -223,6 +263,10 @@ class Kafka:
             code="KAFKA_UNREACHABLE",
             hint="Start it with `headrace up`; its log is kafka.log in the data directory.",
         )
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
 
 
 def _json(message: Message) -> dict[str, Any] | None:
