@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
@@ -88,6 +89,21 @@ class TestReading:
         assert found is not None
         for number, log in enumerate(logs):
             assert [raw.offset for raw in found if raw.topic == log.topic] == list(range(number * 200 + 1))
+
+    def test_no_read_sees_what_an_earlier_one_had_under_way(self, few: Few, log: Log) -> None:
+        """The reader fetches ahead of what it is asked for; nothing of that may pass for the next answer."""
+        for start in range(0, 4_000, 500):
+            log.write(*(str(number).encode() * 50 for number in range(start, start + 499)))
+        chance = random.Random(0)
+        end = 0
+        for _ in range(300):
+            begin = end if chance.random() < 0.7 else chance.randrange(3_900)
+            end = min(begin + chance.choice((1, 2, 10, 100, 1_500)), 3_999)
+            found = few.read({(log.topic, 0): (begin, end)})
+            assert found is not None
+            assert [raw.offset for raw in found] == [at for at in range(begin, end) if at % 500 != 499]
+            assert all(raw.value == str(raw.offset).encode() * 50 for raw in found)
+            end = 0 if end > 3_900 else end
 
     def test_what_is_gone_is_not_passed_over(self, few: Few, log: Log) -> None:
         log.write(b"0", b"1", b"2")
