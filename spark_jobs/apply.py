@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _ROWS_AT_ONCE = 5_000
+_TABLES_AT_ONCE = 4
 _MAX_TRIES = 6
 
 
@@ -159,6 +161,7 @@ def apply_records(
     holds: Holds,
     *,
     rows_at_once: int = _ROWS_AT_ONCE,
+    tables_at_once: int = _TABLES_AT_ONCE,
 ) -> Report:
     """Apply records in order; every one ends applied, stale, in ``rejects``, or ``error`` is set.
 
@@ -173,11 +176,13 @@ def apply_records(
         holds: Rows that were behind before these records; the report tells what has become of them.
         rows_at_once: When so many rows of a table wait to be written, that begins, beside the reading of
             what comes next.
+        tables_at_once: Of so many tables the last rows are written at the same time.
     """
     report = Report(holds=holds)
     try:
         with Aside() as aside:
-            _apply(stream, sink, tables, carry, report, aside, rows_at_once)
+            pending = _apply(stream, sink, tables, carry, report, aside, rows_at_once)
+        _finish(pending, sink, tables, carry, report, tables_at_once)
     except HeadraceError as error:
         report.error = {**error.as_dict(), "retry": error.retry.value}
     return report
@@ -191,7 +196,8 @@ def _apply(
     report: Report,
     aside: Aside,
     rows_at_once: int,
-) -> None:
+) -> dict[TableId, Collapser]:
+    """Apply all but the last rows of each table, which are returned."""
     schemas = tables.schemas
     kept = carry.kept()
     pending = _remembering(kept.values())
@@ -222,10 +228,33 @@ def _apply(
                 report.table(place)["rejected"] += 1
             case Ignored():
                 pass
-    aside.wait()
-    for table, collapser in pending.items():
-        _keep_halves(sink, schemas[table], collapser, carry, report.holds)
-        _write(sink, schemas[table], collapser.drain(), report)
+    return pending
+
+
+def _finish(
+    pending: Mapping[TableId, Collapser],
+    sink: Sink,
+    tables: Tables,
+    carry: Carry,
+    report: Report,
+    at_once: int,
+) -> None:
+    """Apply the last rows of each table."""
+
+    def one(table: TableId) -> Report:
+        # What the holds know of a table is touched by nobody but who writes that table.
+        part, schema, collapser = Report(holds=report.holds), tables.schemas[table], pending[table]
+        _keep_halves(sink, schema, collapser, carry, part.holds)
+        _write(sink, schema, collapser.drain(), part)
+        return part
+
+    left = [table for table, collapser in pending.items() if collapser]
+    if len(left) == 1:
+        report.add(one(left[0]))
+    elif left:
+        with ThreadPoolExecutor(min(at_once, len(left)), "tables") as pool:
+            for part in pool.map(one, left):
+                report.add(part)
 
 
 def _remembering(kept: Iterable[Carried]) -> dict[TableId, Collapser]:

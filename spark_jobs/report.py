@@ -103,24 +103,29 @@ class Report:
             }
         )
 
+    def add(self, other: Report) -> None:
+        """Take over what another task, or another part of this one, tells; the first error stays."""
+        for name, counters in other.tables.items():
+            known = self.tables.setdefault(name, {**counters, "applied": 0, "stale": 0, "rejected": 0})
+            for counter in ("applied", "stale", "rejected"):
+                known[counter] += counters[counter]
+            known["last_commit_ms"] = (
+                max(known["last_commit_ms"] or 0, counters["last_commit_ms"] or 0) or None
+            )
+        self.latency.merge(other.latency.counts)
+        self.rejects.extend(other.rejects)
+        self.spent.extend(other.spent)
+        if other.holds is not self.holds:
+            self.holds.add(other.holds)
+        self.drifts.update(other.drifts)
+        self.error = self.error or other.error
+
     @classmethod
     def merged(cls, reports: Iterable[Report]) -> Report:
         """Return the sum of several tasks' reports; the first error wins."""
         total = cls()
         for report in reports:
-            for name, counters in report.tables.items():
-                known = total.tables.setdefault(name, {**counters, "applied": 0, "stale": 0, "rejected": 0})
-                for counter in ("applied", "stale", "rejected"):
-                    known[counter] += counters[counter]
-                known["last_commit_ms"] = (
-                    max(known["last_commit_ms"] or 0, counters["last_commit_ms"] or 0) or None
-                )
-            total.latency.merge(report.latency.counts)
-            total.rejects.extend(report.rejects)
-            total.spent.extend(report.spent)
-            total.holds.add(report.holds)
-            total.drifts.update(report.drifts)
-            total.error = total.error or report.error
+            total.add(report)
         return total
 
     @classmethod

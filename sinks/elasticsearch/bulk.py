@@ -21,7 +21,6 @@ __all__ = [
     "outcome_of",
     "progress_id",
     "progress_line",
-    "tombstone_line",
     "upsert_line",
     "worst",
 ]
@@ -34,10 +33,6 @@ _INDEX = (
 )
 _DELETE = b'{"delete":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n'
 _DELETE_OLDER = b'{"delete":{"_id":%b,"version":%d,"version_type":"external"}}\n'
-_TOMBSTONE = (
-    b'{"index":{"_index":%b,"_id":%b,"version":%d,"version_type":"external_gte"}}\n'
-    b'{"version":%d,"partition":%d,"at":%d}\n'
-)
 _CODES = {
     "document_parsing_exception": "ES_VALUE_REFUSED",
     "mapper_parsing_exception": "ES_VALUE_REFUSED",
@@ -72,11 +67,6 @@ def delete_line(version: int, key_id: str, *, older_only: bool = False) -> bytes
     With ``older_only`` a row of that very version stays too.
     """
     return (_DELETE_OLDER if older_only else _DELETE) % (orjson.dumps(key_id), version)
-
-
-def tombstone_line(index: str, version: int, partition: int, now_ms: int, key_id: str) -> bytes:
-    """Return the operation that remembers a row as deleted at ``version``."""
-    return _TOMBSTONE % (orjson.dumps(index), orjson.dumps(key_id), version, version, partition, now_ms)
 
 
 def forget_line(key_id: str) -> bytes:

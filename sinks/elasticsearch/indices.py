@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from headrace.model.errors import SinkError
@@ -109,12 +109,12 @@ class Indices:
 
     def read(
         self, alias: str, body: dict[str, Any], parse: Callable[[bytes], Any]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Generator[dict[str, Any]]:
         """Yield every hit of a search, as of now, however many there are.
 
         Args:
             alias: What to read.
-            body: The search without paging.
+            body: The search without paging; a sort of its own has to end with ``_shard_doc``.
             parse: Parser of an answer's bytes.
         """
         opened = self._client.request("POST", path(alias, "_pit") + "?keep_alive=5m").json()["id"]

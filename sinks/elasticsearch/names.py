@@ -37,7 +37,7 @@ def alias_of(prefix: str, table: TableId) -> str:
 
 def tombstones_of(alias: str) -> str:
     """Return the alias of what is remembered about a table's deleted rows."""
-    return f"{alias}-t"
+    return f"{alias}-deleted"
 
 
 def progress_alias(prefix: str) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, ClassVar
+from itertools import chain, islice, repeat
+from typing import Any, ClassVar, TypeVar
 
 import orjson
 
 from headrace.model.change import Change, Op
 from headrace.model.claim import Claim
-from headrace.model.errors import SinkError
+from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
-from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
+from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.values import key_of
@@ -26,7 +25,6 @@ from sinks.elasticsearch.bulk import (
     forget_line,
     progress_id,
     progress_line,
-    tombstone_line,
     upsert_line,
     worst,
 )
@@ -43,13 +41,16 @@ from sinks.elasticsearch.names import (
     progress_alias,
     tombstones_of,
 )
-from sinks.elasticsearch.tombstones import ANY_PARTITION, Tombstones
+from sinks.elasticsearch.tombstones import ANY_PARTITION, AT_ONCE, Tombstones
 
 __all__ = ["ElasticsearchSink"]
+
+_T = TypeVar("_T")
 
 _ID_BYTES = 512
 _OLDEST_MAJOR = 8
 _READ_PAGE = 500
+_DELETE = Op.DELETE  # to look up a member of an enumeration takes its time
 _PROGRESS_MAPPING = {
     "dynamic": "strict",
     "properties": {
@@ -63,11 +64,11 @@ _PROGRESS_MAPPING = {
 class _Table:
     """What the sink knows about one table while it lives."""
 
-    def __init__(self, client: Client, alias: str, schema: TableSchema) -> None:
+    def __init__(self, client: Client, indices: Indices, alias: str, schema: TableSchema) -> None:
         self.schema = schema
         self.alias = alias
         self.document = Document(schema, field_of, objects_only=True, reserved=(META_FIELD,))
-        self.tombstones = Tombstones(client, tombstones_of(alias))
+        self.tombstones = Tombstones(client, indices, tombstones_of(alias))
 
 
 class ElasticsearchSink:
@@ -97,7 +98,7 @@ class ElasticsearchSink:
             alias = alias_of(self.config.prefix, schema.table)
             if known is not None and known.schema == schema:
                 return known
-            known = self._tables[schema.table] = _Table(self._client, alias, schema)
+            known = self._tables[schema.table] = _Table(self._client, self._indices, alias, schema)
         return known
 
     # ------------------------------------------------------------ registration
@@ -162,14 +163,36 @@ class ElasticsearchSink:
         ids = [change.key.id_within(_ID_BYTES) for change in changes]
         decided = self._older_than_a_delete(table, changes, ids)
         rows = self._merged(table, changes, ids, decided)
+        buried, graves = self._tombstones(table, changes, ids, decided)
         owners: list[int] = []
-        sent = self._bulk.send(table.alias, self._lines(table, changes, ids, rows, decided, owners))
-        if len(sent) == len(changes) and not decided:
+        lines = self._lines(table, changes, ids, rows, decided, owners)
+        sent = self._bulk.send(table.alias, chain(graves, lines))
+        noted, sent = sent[: len(graves)], sent[len(graves) :]
+        if len(sent) == len(changes) and all(outcome is APPLIED for outcome in noted):
             return sent
         outcomes: list[Outcome] = [decided.get(number, APPLIED) for number in range(len(changes))]
-        for number, outcome in zip(owners, sent, strict=True):
+        graved = (zip(numbers, repeat(outcome)) for numbers, outcome in zip(buried, noted, strict=True))
+        for number, outcome in chain(zip(owners, sent, strict=True), *graved):
             outcomes[number] = worst(outcomes[number], outcome)
         return outcomes
+
+    @staticmethod
+    def _tombstones(
+        table: _Table, changes: Sequence[Change], ids: Sequence[str], decided: Mapping[int, Outcome]
+    ) -> tuple[list[Sequence[int]], list[bytes]]:
+        """Return what is written before any row is deleted: which changes each operation is about, and it."""
+        deletes: dict[int, list[int]] = {}
+        for number, change in enumerate(changes):
+            if change.op is _DELETE and number not in decided:
+                deletes.setdefault(change.origin.partition, []).append(number)
+        owners: list[Sequence[int]] = []
+        lines: list[bytes] = []
+        for partition, numbers in deletes.items():
+            for group in _groups(numbers):
+                deleted = [(ids[number], changes[number].position.version) for number in group]
+                owners.append(group)
+                lines.append(table.tombstones.line(partition, deleted))
+        return owners, lines
 
     @staticmethod
     def _lines(
@@ -184,22 +207,17 @@ class ElasticsearchSink:
 
         A change that cannot be written is decided.
         """
-        stones, now_ms = table.tombstones, int(time.time() * 1000)
         for number, (change, key_id) in enumerate(zip(changes, ids, strict=True)):
             if number in decided:
                 continue
-            if change.op is Op.DELETE:
-                version, partition = change.position.version, change.origin.partition
-                stones.note(partition, version)
-                owners += (number, number)
-                yield tombstone_line(stones.alias, version, partition, now_ms, key_id)
-                yield delete_line(version, key_id)
-                continue
-            try:
-                line = upsert_line(table.document, change, rows.get(number, change.row), key_id)
-            except BadValue as error:
-                decided[number] = Rejected("ES_VALUE_REFUSED", str(error))
-                continue
+            if change.op is _DELETE:
+                line = delete_line(change.position.version, key_id)
+            else:
+                try:
+                    line = upsert_line(table.document, change, rows.get(number, change.row), key_id)
+                except BadValue as error:
+                    decided[number] = Rejected("ES_VALUE_REFUSED", str(error))
+                    continue
             owners.append(number)
             yield line
 
@@ -208,21 +226,15 @@ class ElasticsearchSink:
         table: _Table, changes: Sequence[Change], ids: Sequence[str]
     ) -> dict[int, Outcome]:
         newest: dict[int, int] = {}
-        suspects: dict[int, str] = {}
+        suspects: dict[str, int] = {}
         for number, change in enumerate(changes):
             partition = change.origin.partition
             if partition not in newest:
                 newest[partition] = table.tombstones.newest(partition)
-            if change.position.version < newest[partition] or change.partial:
-                suspects[number] = ids[number]
-        if not suspects:
-            return {}
-        deleted = table.tombstones.versions(suspects.values())
-        return {
-            number: STALE
-            for number, key_id in suspects.items()
-            if deleted.get(key_id, 0) > changes[number].position.version
-        }
+            if change.position.version < newest[partition]:
+                suspects[ids[number]] = number
+        deleted = table.tombstones.later({i: changes[n].position.version for i, n in suspects.items()})
+        return {suspects[key_id]: STALE for key_id in deleted}
 
     def _merged(
         self, table: _Table, changes: Sequence[Change], ids: Sequence[str], decided: dict[int, Outcome]
@@ -231,14 +243,18 @@ class ElasticsearchSink:
         partial = [n for n, change in enumerate(changes) if change.partial and n not in decided]
         rows: dict[int, Mapping[str, Any]] = {}
         stored = self._documents(table, [ids[n] for n in partial])
+        missing: dict[str, int] = {}
         for number in partial:
             change, found = changes[number], stored.get(ids[number])
             if found is None:
-                decided[number] = ROW_MISSING
+                missing[ids[number]] = number
             elif found[0] > change.position.version:
                 decided[number] = STALE
             else:
                 rows[number] = {**{name: found[1].get(name) for name in change.absent}, **change.row}
+        deleted = table.tombstones.later({i: changes[n].position.version for i, n in missing.items()})
+        for key_id, number in missing.items():
+            decided[number] = STALE if key_id in deleted else ROW_MISSING
         return rows
 
     def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
@@ -253,20 +269,21 @@ class ElasticsearchSink:
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         table = self._table(schema)
-        version, now_ms = position.version, int(time.time() * 1000)
+        version = position.version
         self._indices.refresh(table.alias)
         older = {"query": {"range": {f"{META_FIELD}.version": {"lt": version}}}, "_source": False}
         hits = self._indices.read(table.alias, older, table.document.parse)
-        table.tombstones.note(ANY_PARTITION, version)
         removed = 0
         while page := [hit["_id"] for hit in islice(hits, self.config.chunk_docs)]:
-            stones = table.tombstones.alias
-            self._bulk.send(
-                table.alias, [tombstone_line(stones, version, ANY_PARTITION, now_ms, key) for key in page]
-            )
-            outcomes = self._bulk.send(
-                table.alias, [delete_line(version, key, older_only=True) for key in page]
-            )
+            graves = [
+                table.tombstones.line(ANY_PARTITION, [(key, version) for key in group])
+                for group in _groups(page)
+            ]
+            # Before any row goes: those that are gone would not be found and remembered the next time.
+            _insist(self._bulk.send(table.alias, graves))
+            deletes = (delete_line(version, key, older_only=True) for key in page)
+            outcomes = self._bulk.send(table.alias, deletes)
+            _insist(outcomes)
             removed += sum(outcome is APPLIED for outcome in outcomes)
         return removed
 
@@ -346,3 +363,28 @@ class ElasticsearchSink:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _groups(listed: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Yield those that one tombstone document tells of."""
+    return (listed[at : at + AT_ONCE] for at in range(0, len(listed), AT_ONCE))
+
+
+def _insist(outcomes: Sequence[Outcome]) -> None:
+    """Take nothing for an answer but that it was done, now or by something newer.
+
+    Raises:
+        SinkUnavailable: When it has to be asked for again.
+        SinkError: When it was refused.
+    """
+    for outcome in outcomes:
+        if isinstance(outcome, Deferred):
+            raise SinkUnavailable(
+                f"Elasticsearch put off a part of a truncate: {outcome.reason}",
+                code="SINK_DEFERS",
+                hint="It is overloaded or out of space; the batch is tried again.",
+            )
+        if isinstance(outcome, Rejected):
+            raise SinkError(
+                f"Elasticsearch refused a part of a truncate: {outcome.reason}", code=outcome.code
+            )

@@ -1,43 +1,56 @@
 """What is remembered about deleted rows, beside the index its readers see.
 
 Elasticsearch forgets the version of a deleted document after ``index.gc_deletes`` and on every
-restart of the node. So each delete also writes a small document into a hidden index, and a change
-that may be older than a delete asks there before it is written. Going forward none is: a change
-is asked about only when its position is below the newest tombstone of its partition.
+restart of the node. So the deletes of a request are also listed, many in one small document, in a hidden
+index, and a change that may be older than a delete asks there before it is written. Going forward none is:
+a change is asked about only when its position is below the newest tombstone of its partition.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from sinks.elasticsearch.client import Client
-from sinks.elasticsearch.documents import found_documents
-from sinks.elasticsearch.indices import whole_search
+from sinks.elasticsearch.indices import Indices, whole_search
 
-__all__ = ["ANY_PARTITION", "Tombstones"]
+__all__ = ["ANY_PARTITION", "AT_ONCE", "Tombstones"]
 
 ANY_PARTITION = -1
 """Partition of tombstones that a truncate wrote."""
 
+AT_ONCE = 128
+"""Most rows in one document. Who asks about many rows may have to read a whole document for each."""
+
 _TRUST_SECONDS = 5.0
 _PAGE = 5_000
+_TERMS = 10_000
+"""Most rows asked about at once; a cluster takes 65,536."""
 _MAPPING = {
     "dynamic": "strict",
-    "properties": {"version": {"type": "long"}, "partition": {"type": "integer"}, "at": {"type": "date"}},
+    "properties": {
+        "keys": {"type": "keyword", "doc_values": False},
+        "versions": {"type": "object", "enabled": False},
+        "version": {"type": "long"},
+        "partition": {"type": "integer"},
+        "at": {"type": "date"},
+    },
 }
 
 
 class Tombstones:
     """The tombstones of one table, kept under one alias."""
 
-    def __init__(self, client: Client, alias: str) -> None:
+    def __init__(self, client: Client, indices: Indices, alias: str) -> None:
         self.alias = alias
         self._client = client
+        self._indices = indices
         self._newest: dict[int, int] = {}
         self._read_at = -math.inf
 
@@ -55,12 +68,25 @@ class Tombstones:
         now = time.monotonic()
         if now - self._read_at > _TRUST_SECONDS:
             for known, version in self._read().items():
-                self.note(known, version)
+                self._note(known, version)
             self._read_at = now
         return max(self._newest.get(partition, 0), self._newest.get(ANY_PARTITION, 0))
 
-    def note(self, partition: int, version: int) -> None:
-        """Note a tombstone that is about to be written."""
+    def line(self, partition: int, deleted: Sequence[tuple[str, int]]) -> bytes:
+        """Return the operation that remembers up to :data:`AT_ONCE` rows as deleted, each at its version."""
+        keys, versions = zip(*deleted, strict=True)
+        newest = max(versions)
+        self._note(partition, newest)
+        told = {
+            "keys": keys,
+            "versions": versions,
+            "version": newest,
+            "partition": partition,
+            "at": int(time.time() * 1000),
+        }
+        return b'{"index":{"_index":%b}}\n%b\n' % (orjson.dumps(self.alias), orjson.dumps(told))
+
+    def _note(self, partition: int, version: int) -> None:
         self._newest[partition] = max(version, self._newest.get(partition, 0))
 
     def forget(self) -> None:
@@ -77,10 +103,37 @@ class Tombstones:
         # Aggregations speak in doubles, which are coarser than versions: round up.
         return {b["key"]: int(math.nextafter(b["latest"]["value"], math.inf)) for b in buckets}
 
-    def versions(self, ids: Collection[str]) -> dict[str, int]:
-        """Return the exact versions at which the rows of these ids were deleted; others are left out."""
-        found = found_documents(self._client, self.alias, list(ids), orjson.loads, page=_PAGE, source=False)
-        return {doc["_id"]: doc["_version"] for doc in found}
+    def later(self, changes: Mapping[str, int]) -> set[str]:
+        """Return the ids, of those given with a version each, whose rows were deleted after that version.
+
+        Raises:
+            SinkUnavailable: When the cluster cannot say so of each.
+        """
+        if not changes:
+            return set()
+        self._indices.refresh(self.alias)
+        found: set[str] = set()
+        asked = iter(changes.items())
+        while some := dict(islice(asked, _TERMS)):
+            found |= self._later(some)
+        return found
+
+    def _later(self, asked: Mapping[str, int]) -> set[str]:
+        any_of = {"terms": {"keys": list(asked)}}
+        newer = {"range": {"version": {"gt": min(asked.values())}}}
+        # The newest first: what they tell of need not be looked for in the others.
+        search = {
+            "query": {"bool": {"filter": [any_of, newer]}},
+            "sort": [{"version": "desc"}, "_shard_doc"],
+        }
+        found: set[str] = set()
+        with closing(self._indices.read(self.alias, search, orjson.loads)) as lists:
+            for told in lists:
+                listed = zip(told["_source"]["keys"], told["_source"]["versions"], strict=True)
+                found |= {key_id for key_id, version in listed if version > asked.get(key_id, version)}
+                if len(found) == len(asked):
+                    break
+        return found
 
     def expired(self, days: int) -> Iterator[list[str]]:
         """Yield pages of ids whose tombstones are older than ``days``; delete each page before the next."""

@@ -11,6 +11,7 @@ from headrace.model.errors import SinkUnavailable
 from headrace.model.outcome import ROW_MISSING
 from sinks.contract.story import ORDERS, at, delete, order, upsert
 from sinks.elasticsearch.client import path
+from sinks.elasticsearch.names import tombstones_of
 from tests.contract.test_elasticsearch import clear
 from tests.support.search import Server
 from tests.support.stack import RunningStack
@@ -76,11 +77,11 @@ def test_a_tombstone_that_cannot_be_read_just_now_is_not_a_missing_tombstone(ser
     sink.prepare(ORDERS)
     past = [order(n, at(n)) for n in range(20)]
     sink.apply(ORDERS, [delete(ORDERS, n, at(100 + n)) for n in range(20)])
-    lose_a_shard(server, server.alias() + "-t1")
+    lose_a_shard(server, tombstones_of(server.alias()) + "1")
     newcomer = server.sink(shards=2)
     for replaying in (sink, newcomer):
         with pytest.raises(SinkUnavailable):
             replaying.apply(ORDERS, past)
-    find_the_shard(server, server.alias() + "-t1")
+    find_the_shard(server, tombstones_of(server.alias()) + "1")
     sink.close()
     newcomer.close()

@@ -13,11 +13,12 @@ import pytest
 
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.finding import Severity
-from headrace.model.outcome import APPLIED, STALE, Rejected
+from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Rejected
 from headrace.model.schema import Column, LogicalType, TableSchema
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, table, upsert
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import path
+from sinks.elasticsearch.names import tombstones_of
 from tests.contract.test_elasticsearch import clear
 from tests.support.search import Server
 from tests.support.stack import RunningStack
@@ -44,12 +45,17 @@ def sink(server: Server) -> Iterator[ElasticsearchSink]:
 # ------------------------------------------------------------ deletes
 
 
-def test_a_delete_outlives_what_the_server_remembers_of_it(server: Server, sink: ElasticsearchSink) -> None:
-    sink.apply(ORDERS, [order(1, at(1)), order(2, at(2)), order(3, at(3))])
-    sink.apply(ORDERS, [delete(ORDERS, 1, at(10)), delete(ORDERS, 2, at(11))])
+def let_the_server_forget(server: Server) -> None:
+    """Let it forget the versions of deleted documents."""
     server.ask("PUT", path(server.alias(), "_settings"), {"index.gc_deletes": "0s"})
     server.ask("POST", path(server.alias(), "_flush") + "?force=true")
     time.sleep(1.5)
+
+
+def test_a_delete_outlives_what_the_server_remembers_of_it(server: Server, sink: ElasticsearchSink) -> None:
+    sink.apply(ORDERS, [order(1, at(1)), order(2, at(2)), order(3, at(3))])
+    sink.apply(ORDERS, [delete(ORDERS, 1, at(10)), delete(ORDERS, 2, at(11))])
+    let_the_server_forget(server)
     forgotten = (
         f'{{"index":{{"_id":"1","version":{at(1).version},"version_type":"external_gte"}}}}\n{{"id":1}}\n'
     )
@@ -77,13 +83,36 @@ def test_readers_of_a_pattern_see_rows_only(server: Server, sink: ElasticsearchS
 
 def test_tombstones_are_forgotten_after_their_time(server: Server, sink: ElasticsearchSink) -> None:
     sink.apply(ORDERS, [delete(ORDERS, number, at(number)) for number in range(1, 4)])
-    stones = server.alias() + "-t"
-    old = {"version": 9, "partition": 0, "at": int(time.time() * 1000) - 8 * 86_400_000}
+    stones = tombstones_of(server.alias())
+    long_ago = int(time.time() * 1000) - 8 * 86_400_000
+    old = {"keys": ["9"], "versions": [9], "version": 9, "partition": 0, "at": long_ago}
     server.ask("PUT", path(stones, "_doc", "old") + "?refresh=true", old)
     sink.prepare(ORDERS)
     server.ask("POST", path(stones, "_refresh"))
     left = server.ask("GET", path(stones, "_search"))["hits"]["hits"]
-    assert sorted(hit["_id"] for hit in left) == ["1", "2", "3"]
+    assert [hit["_source"]["keys"] for hit in left] == [["1", "2", "3"]]
+
+
+def test_a_row_deleted_twice_is_as_old_as_its_last_delete(server: Server, sink: ElasticsearchSink) -> None:
+    """Tombstones lie many in a document, the documents in no order; each row has its own version there."""
+    newest: dict[int, int] = {}
+    for batch in (range(300), range(200, 500), range(100, 150)):
+        version = 1_000 * (1 + len(newest))
+        deletes = {number: version + 500 - number for number in batch}
+        newest |= deletes
+        sink.apply(ORDERS, [delete(ORDERS, number, at(v)) for number, v in deletes.items()])
+    sink.apply(ORDERS, [delete(ORDERS, 700, at(10**6))])
+    let_the_server_forget(server)
+    asked = [*range(700)]
+    for replaying in (sink, server.sink()):
+        past = [order(number, at(newest.get(number, 1) - 1)) for number in asked if number in newest]
+        assert set(replaying.apply(ORDERS, past)) == {STALE}
+        missing = [order(n, at(newest.get(n, 1) - 1), absent=["note"]) for n in asked]
+        expected_outcomes = [STALE if number in newest else ROW_MISSING for number in asked]
+        assert replaying.apply(ORDERS, missing) == expected_outcomes
+    later = [order(number, at(version + 1)) for number, version in newest.items()]
+    assert set(sink.apply(ORDERS, later)) == {APPLIED}
+    assert state(sink, ORDERS) == expected(ORDERS, later)
 
 
 # ------------------------------------------------------------ searching

@@ -1,4 +1,4 @@
-"""What is applied: a shop's products, first all new, then all changed, then a tenth of them deleted."""
+"""What is applied: a shop's products, first all new, then all changed, then a quarter of them deleted."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _changes(rng: Random, rows: int) -> Iterator[tuple[str, Change]]:
     offset = 0
     for phase in PHASES:
         numbers = (
-            range(1, rows + 1) if phase != "delete" else sorted(rng.sample(range(1, rows + 1), rows // 10))
+            range(1, rows + 1) if phase != "delete" else sorted(rng.sample(range(1, rows + 1), rows // 4))
         )
         for number in numbers:
             row = _row(rng, number)

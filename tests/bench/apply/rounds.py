@@ -27,7 +27,7 @@ _NAMES = {"ours": "headrace"}
 _WHAT = {
     "insert": "new rows",
     "update": "the same rows, all changed",
-    "delete": "deletes of a tenth of the rows",
+    "delete": "deletes of a quarter of the rows",
 }
 
 

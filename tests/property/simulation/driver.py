@@ -92,6 +92,7 @@ class Query:
                 carry,
                 load_holds(self.checkpoint),
                 rows_at_once=_ROWS_AT_ONCE[batch.number % len(_ROWS_AT_ONCE)],
+                tables_at_once=1,  # a program that fails has to fail again
             )
             for reject in report.rejects:
                 self.refused.setdefault(reject["offset"], reject["code"])
