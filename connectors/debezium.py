@@ -11,7 +11,7 @@ import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import md5
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -23,7 +23,7 @@ from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableSchema
 from headrace.model.values import key_reader
 
-__all__ = ["ENVELOPE", "Decoder", "Drift", "streamed"]
+__all__ = ["ENVELOPE", "Decoder", "Drift", "Placed", "streamed"]
 
 ENVELOPE = (
     "before string, after string, op string, "
@@ -133,6 +133,25 @@ class Drift:
         return "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in facts if names)
 
 
+class Placed(Protocol):
+    """What has a place in Kafka."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        ...
+
+    @property
+    def partition(self) -> int:
+        """Its partition there."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """Its offset there."""
+        ...
+
+
 class Decoder:
     """Decodes the records of one topic.
 
@@ -198,28 +217,31 @@ class Decoder:
             return replace(record, key=self._told_key(after or before or key))
         return record
 
-    def decode_raw(self, place: Origin, key: bytes | None, value: bytes | None) -> Record:
+    def decode_raw(self, place: Placed, key: bytes | None, value: bytes | None) -> Record:
         """Return what a record says whose envelope is not split yet, such as a dead letter; never raises.
 
         Args:
-            place: Where it came from; the rest of the origin is taken from the envelope.
+            place: Where it came from; all else of its origin is taken from the envelope.
             key: The record's key as it is in Kafka.
             value: Its value as it is there.
         """
         if value is None:
-            return Ignored(place, "tombstone")
+            return Ignored(Origin(place.topic, place.partition, place.offset), "tombstone")
         try:
             envelope = _split(value)
             before, after = _text(envelope.before), _text(envelope.after)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            return Poison(place, "RECORD_MALFORMED", str(error)[:500], self._told_key(key))
+            origin = Origin(place.topic, place.partition, place.offset)
+            return Poison(origin, "RECORD_MALFORMED", str(error)[:500], self._told_key(key))
         source = envelope.source or _NO_SOURCE
-        origin = replace(
-            place,
-            lsn=source.lsn,
-            tx=source.tx,
-            committed_ms=source.ts_ms,
-            snapshot=not streamed(source.snapshot),
+        origin = Origin(
+            place.topic,
+            place.partition,
+            place.offset,
+            source.lsn,
+            source.tx,
+            source.ts_ms,
+            source.snapshot not in _STREAMED,
         )
         return self.decode(origin, envelope.op, before, after, key)
 

@@ -14,18 +14,25 @@ from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import carry_of, holds_of, partition_applier, sink_of
-from spark_jobs.driver_apply import SMALL, apply_few, apply_in_driver
-from spark_jobs.few import Few
-from spark_jobs.offsets import Ranges, planned, settled_last
+from spark_jobs.driver_apply import apply_in_driver, apply_raw
+from spark_jobs.offsets import Ranges, Span, planned, settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
+from spark_jobs.reader import Reader, Unreadable
 from spark_jobs.report import REPORT, Report, store_may_recover
 from spark_jobs.rewind import kafka_has_it, lost, parts, read_again
 from spark_jobs.settle import set_aside_again, settle
+from spark_jobs.task_apply import apply_in_tasks
 
 __all__ = ["Batches"]
 
 _Got = TypeVar("_Got")
+
+_SMALL = 2_000
+"""Up to so many records the way to an executor's Python is not worth it."""
+
+_MOST_BYTES = 64 << 20
+"""More is for who can work on the first before the last is there."""
 
 _MANY = 50
 _BUSY_S = 0.25
@@ -52,7 +59,7 @@ class Batches:
         self._progress = progress
         self._turn = turn
         self._holding = holding
-        self._few = Few(spec.kafka_bootstrap, f"headrace-{spec.sink}")
+        self._reader = Reader(spec.kafka_bootstrap, f"headrace-{spec.sink}")
         self._over = False
         self._at_rest = time.monotonic()
         self.unavailable = False
@@ -103,7 +110,7 @@ class Batches:
         self._over = True
         if self._turn.acquire(blocking=False):
             try:
-                self._few.close()
+                self._reader.close()
             finally:
                 self._turn.release()
 
@@ -124,15 +131,13 @@ class Batches:
         spec, progress, session = self._spec, self._progress, decoded.sparkSession
         span = planned(spec.checkpoint, batch_id)
         hit("batch.planned", spec.kind)
-        with self._turn, self._reader() as reader:
+        with self._turn, self._reading():
             pipeline = _patiently(self._holding.pipeline, progress)
             sink = sink_of(pipeline)[0]
             gone = _patiently(lambda: lost(sink, span.begins), progress)
             self._bring_forward(session, pipeline, batch_id - 1, gone)
-            few = reader.read(span.ranges) if span.records <= SMALL else None
-            if few is not None:
-                report = self._applied(pipeline, lambda: apply_few(few, pipeline, batch_id))
-            else:
+            report = self._straight(session, pipeline, batch_id, span)
+            if report is None:
                 report = self._by_spark(decoded, pipeline, batch_id)
             settle(spec, sink, batch_id, session, report, span.ends)
             carry_of(pipeline, batch_id).discard(report.spent)
@@ -141,18 +146,32 @@ class Batches:
             self.unavailable = False
         progress.state("running")
         took = time.monotonic() - started
-        if _MANY < span.records <= SMALL and took > _BUSY_S:
+        if _MANY < span.records <= _SMALL and took > _BUSY_S:
             # Much comes in and the processor is wanted by all. What a batch costs hardly depends on its
             # size, so a rest as long as the work halves the work.
             time.sleep(min(_LONGEST_REST_S, took))
 
     @contextmanager
-    def _reader(self) -> Iterator[Few]:
+    def _reading(self) -> Iterator[None]:
         try:
-            yield self._few
+            yield
         finally:
             if self._over:
-                self._few.close()
+                self._reader.close()
+
+    def _straight(self, session: SparkSession, pipeline: str, batch_id: int, span: Span) -> Report | None:
+        """Apply records as they are read from Kafka; None when they are not to be had that way."""
+        in_driver = sink_of(pipeline)[0].placement == "driver"
+        if in_driver or span.records <= _SMALL:
+            found = self._reader.read(span.ranges, _MOST_BYTES)
+            if found is not None:
+                return self._applied(pipeline, lambda: apply_raw(found, pipeline, batch_id))
+        if in_driver:
+            return None
+        try:
+            return self._applied(pipeline, lambda: apply_in_tasks(session, pipeline, batch_id, span.ranges))
+        except Unreadable:
+            return None
 
     def _by_spark(self, decoded: DataFrame, pipeline: str, batch_id: int) -> Report:
         placement = sink_of(pipeline)[0].placement

@@ -9,17 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from headrace.model.change import Origin, Record
+from headrace.model.change import Record
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import apply_records, carry_of, holds_of, sink_of
 from spark_jobs.decode import decoders, records
-from spark_jobs.few import Raw
+from spark_jobs.reader import Raw
 from spark_jobs.report import Report
 
-__all__ = ["SMALL", "apply_few", "apply_in_driver"]
-
-SMALL = 2_000
-"""Up to so many records the way to an executor's Python is not worth it, nor is a job to read them."""
+__all__ = ["apply_in_driver", "apply_raw"]
 
 _THREADS = 4
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
@@ -36,15 +33,15 @@ def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int) -> list[
     return _applied(table["topic"].unique().to_pylist(), part, pipeline, batch_id)
 
 
-def apply_few(found: Iterable[Raw], pipeline: str, batch_id: int) -> list[Report]:
-    """Apply records that were read without Spark; one report per table."""
+def apply_raw(found: Iterable[Raw], pipeline: str, batch_id: int) -> list[Report]:
+    """Apply records that were read here; one report per table."""
     topics: dict[str, list[Raw]] = {}
     for raw in found:
         topics.setdefault(raw.topic, []).append(raw)
 
     def part(topic: str) -> Iterable[Record]:
         decode = decoders(pipeline)[topic].decode_raw
-        return (decode(Origin(topic, r.partition, r.offset), r.key, r.value) for r in topics[topic])
+        return (decode(raw, raw.key, raw.value) for raw in topics[topic])
 
     return _applied(list(topics), part, pipeline, batch_id)
 

@@ -1,4 +1,4 @@
-"""A few records are read without Spark: the same records, and what becomes of them is the same."""
+"""Records are read straight from Kafka: those that Spark would read, and what becomes of them is the same."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from headrace.config.pipeline import TableSpec
 from headrace.model.change import Change, Origin, Poison, Record
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from spark_jobs.decode import records
-from spark_jobs.few import Few
+from spark_jobs.reader import Reader
 from tests.golden.meaning import column_of, goldens
 from tests.golden.record import PLACEHOLDER
 from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.stack
+
+MOST = 32 << 20
 
 
 class Log:
@@ -51,8 +53,8 @@ class Log:
 
 
 @pytest.fixture(scope="module")
-def few(stack: RunningStack) -> Iterator[Few]:
-    reader = Few(stack.endpoints.kafka_bootstrap, "test-few", patience=30)
+def reader(stack: RunningStack) -> Iterator[Reader]:
+    reader = Reader(stack.endpoints.kafka_bootstrap, "test", patience=30)
     yield reader
     reader.close()
 
@@ -63,7 +65,7 @@ def log(stack: RunningStack) -> Log:
 
 
 class TestReading:
-    def test_ranges_are_read_whole_and_no_further(self, few: Few, log: Log) -> None:
+    def test_ranges_are_read_whole_and_no_further(self, reader: Reader, log: Log) -> None:
         log.write(b"0", b"1")  # 2 is the commit marker
         log.write(b"3", commit=False)  # 4 is the marker
         log.write(b"5", b"6")  # 7
@@ -75,59 +77,63 @@ class TestReading:
             (6, 8, [6]),
             (7, 8, []),
         ):
-            found = few.read({(log.topic, 0): (begin, end)})
+            found = reader.read({(log.topic, 0): (begin, end)}, MOST)
             assert found is not None
             assert [raw.offset for raw in found] == expected
             assert [raw.value for raw in found] == [str(offset).encode() for offset in expected]
             assert {raw.key for raw in found} <= {b"key"}
 
-    def test_several_partitions_at_once(self, few: Few, stack: RunningStack) -> None:
+    def test_several_partitions_at_once(self, reader: Reader, stack: RunningStack) -> None:
         logs = [Log(stack.endpoints.kafka_bootstrap) for _ in range(3)]
         for number, log in enumerate(logs):
             log.write(*(b"x" * 2_000 for _ in range(number * 200)), b"last")
-        found = few.read({(log.topic, 0): (0, number * 200 + 2) for number, log in enumerate(logs)})
+        found = reader.read({(log.topic, 0): (0, number * 200 + 2) for number, log in enumerate(logs)}, MOST)
         assert found is not None
         for number, log in enumerate(logs):
             assert [raw.offset for raw in found if raw.topic == log.topic] == list(range(number * 200 + 1))
 
-    def test_no_read_sees_what_an_earlier_one_had_under_way(self, few: Few, log: Log) -> None:
+    def test_no_read_sees_what_an_earlier_one_had_under_way(self, reader: Reader, log: Log) -> None:
         """The reader fetches ahead of what it is asked for; nothing of that may pass for the next answer."""
         for start in range(0, 4_000, 500):
             log.write(*(str(number).encode() * 50 for number in range(start, start + 499)))
         chance = random.Random(0)
         end = 0
         for _ in range(300):
+            if chance.random() < 0.1:  # somebody does not read to the end
+                given_up = reader.stream({(log.topic, 0): (0, 3_999)})
+                next(given_up)
+                given_up.close()
             begin = end if chance.random() < 0.7 else chance.randrange(3_900)
             end = min(begin + chance.choice((1, 2, 10, 100, 1_500)), 3_999)
-            found = few.read({(log.topic, 0): (begin, end)})
+            found = reader.read({(log.topic, 0): (begin, end)}, MOST)
             assert found is not None
             assert [raw.offset for raw in found] == [at for at in range(begin, end) if at % 500 != 499]
             assert all(raw.value == str(raw.offset).encode() * 50 for raw in found)
             end = 0 if end > 3_900 else end
 
-    def test_what_is_gone_is_not_passed_over(self, few: Few, log: Log) -> None:
+    def test_what_is_gone_is_not_passed_over(self, reader: Reader, log: Log) -> None:
         log.write(b"0", b"1", b"2")
         log.admin.delete_records([TopicPartition(log.topic, 0, 2)])
         for _ in range(50):
-            if few.read({(log.topic, 0): (0, 4)}) is None:
+            if reader.read({(log.topic, 0): (0, 4)}, MOST) is None:
                 break
             time.sleep(0.1)
-        assert few.read({(log.topic, 0): (0, 4)}) is None
-        found = few.read({(log.topic, 0): (2, 4)})
+        assert reader.read({(log.topic, 0): (0, 4)}, MOST) is None
+        found = reader.read({(log.topic, 0): (2, 4)}, MOST)
         assert found is not None
         assert [raw.offset for raw in found] == [2]
 
-    def test_large_records_are_left_to_others(self, few: Few, log: Log) -> None:
+    def test_large_records_are_left_to_others(self, reader: Reader, log: Log) -> None:
         for _ in range(10):
             log.write(*[b"x" * 900_000] * 4)
-        assert few.read({(log.topic, 0): (0, 50)}) is None
-        found = few.read({(log.topic, 0): (0, 5)})
+        assert reader.read({(log.topic, 0): (0, 50)}, MOST) is None
+        found = reader.read({(log.topic, 0): (0, 5)}, MOST)
         assert found is not None
         assert len(found) == 4
 
     def test_a_broker_that_does_not_answer_is_not_waited_for(self) -> None:
         began = time.monotonic()
-        assert Few("127.0.0.1:9", "test-few").read({("t", 0): (0, 1)}) is None
+        assert Reader("127.0.0.1:9", "test").read({("t", 0): (0, 1)}, MOST) is None
         assert time.monotonic() - began < 5
 
 

@@ -1,24 +1,27 @@
-"""A few records, read straight from Kafka: a Spark job costs more than all the work on them."""
+"""Records read straight from Kafka, by whoever applies them: bytes cross no other process on their way."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_jobs.offsets import Ranges
 
-__all__ = ["Few", "Raw"]
+__all__ = ["Raw", "Reader", "Unreadable"]
 
 _AT_ONCE = 500
 _LISTEN_S = 0.002
-_MOST_BYTES = 32 << 20
-"""A few large records are many: they are for who can work on the first before the last is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
+class Unreadable(Exception):
+    """The records are not to be had just now. Why not, somebody finds out who has the time."""
+
+
+class Raw(NamedTuple):
     """A record as it is in Kafka."""
 
     topic: str
@@ -28,7 +31,7 @@ class Raw:
     value: bytes | None
 
 
-class Few:
+class Reader:
     """Reads ranges of offsets; connects when it is first asked, and stays so.
 
     Only what was committed is seen, as by the query itself.
@@ -36,7 +39,7 @@ class Few:
     Args:
         bootstrap: Broker addresses.
         name: What brokers know the reader by.
-        patience: Seconds that a read may take; a Spark job takes less than that.
+        patience: Seconds without a record after which it gives up; a Spark job takes less than that.
     """
 
     def __init__(self, bootstrap: str, name: str, *, patience: float = 1.0) -> None:
@@ -53,26 +56,50 @@ class Few:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 5,
             "fetch.error.backoff.ms": 5,
-            "queued.max.messages.kbytes": 16_384,
+            # What is fetched beyond the end of a range was fetched in vain, so no more than keeps who reads
+            # busy; where that is reached, the next request is not to wait for long.
+            "queued.max.messages.kbytes": 4_096,
+            "fetch.queue.backoff.ms": 5,
             "log_level": 0,
         }
         self._consumer: Consumer | None = None
 
-    def read(self, ranges: Ranges) -> list[Raw] | None:
+    def read(self, ranges: Ranges, most_bytes: int) -> list[Raw] | None:
         """Return the records of some ranges, each partition's in order; None when they are not all to be had.
 
-        Why not, a reader that has the time finds out: what is missing may be gone for good.
+        None, too, when they are larger than ``most_bytes`` together.
+        """
+        found: list[Raw] = []
+        size = 0
+        try:
+            with closing(self.stream(ranges)) as records:
+                for raw in records:
+                    found.append(raw)
+                    size += len(raw.value or b"")
+                    if size > most_bytes:
+                        return None
+        except Unreadable:
+            return None
+        return found
+
+    def stream(self, ranges: Ranges) -> Generator[Raw]:
+        """Yield the records of some ranges, each partition's in order, the partitions mixed.
+
+        Raises:
+            Unreadable: When some of them are not to be had.
         """
         if self._consumer is None:
             self._consumer = Consumer(self._settings)
+        whole = False
         try:
-            found = self._read(self._consumer, ranges)
+            yield from self._stream(self._consumer, ranges)
             self._consumer.unassign()
-        except KafkaException:
-            found = None
-        if found is None:
-            self.close()
-        return found
+            whole = True
+        except KafkaException as error:
+            raise Unreadable from error
+        finally:
+            if not whole:
+                self.close()
 
     def close(self) -> None:
         """Leave the broker; the next read connects anew."""
@@ -80,30 +107,30 @@ class Few:
             self._consumer.close()
             self._consumer = None
 
-    def _read(self, consumer: Consumer, ranges: Ranges) -> list[Raw] | None:
+    def _stream(self, consumer: Consumer, ranges: Ranges) -> Iterator[Raw]:
         left = {place: end for place, (_, end) in ranges.items()}
         consumer.assign([TopicPartition(*place, begin) for place, (begin, _) in ranges.items()])
-        found: list[Raw] = []
-        size = 0
-        deadline = time.monotonic() + self._patience
+        heard = time.monotonic()
         while left:
-            if time.monotonic() > deadline or size > _MOST_BYTES:
-                return None
-            for message in consumer.consume(_AT_ONCE, _LISTEN_S):
+            messages = consumer.consume(_AT_ONCE, _LISTEN_S)
+            for message in messages:
                 topic, partition, offset = message.topic(), message.partition(), message.offset()
                 error = message.error()
                 if topic is None or partition is None or offset is None:
-                    return None  # the trouble is the connection's
+                    raise Unreadable  # the trouble is the connection's
                 begin, end = ranges.get((topic, partition), (0, 0))
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    return None
+                    raise Unreadable
                 if offset < begin:
                     continue  # of an earlier read
                 if error is None:
                     if offset < end:
-                        found.append(Raw(topic, partition, offset, message.key(), message.value()))
-                        size += len(message)
+                        yield Raw(topic, partition, offset, message.key(), message.value())
                     offset += 1
                 if offset >= left.get((topic, partition), offset + 1):
                     del left[topic, partition]
-        return found
+            now = time.monotonic()
+            if messages:
+                heard = now
+            elif now - heard > self._patience:
+                raise Unreadable

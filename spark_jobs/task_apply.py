@@ -1,0 +1,76 @@
+"""Apply in Spark's tasks: each reads some of the batch's ranges and writes what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import cache, partial
+
+from pyspark.sql import SparkSession
+
+from headrace.config.pipeline import PipelineSpec
+from headrace.model.change import Record
+from spark_jobs.apply import apply_records, carry_of, holds_of, sink_of
+from spark_jobs.decode import decoders
+from spark_jobs.offsets import Ranges
+from spark_jobs.reader import Raw, Reader, Unreadable
+from spark_jobs.report import Report
+
+__all__ = ["apply_in_tasks", "shared_out"]
+
+_UNREAD = b""
+
+
+def apply_in_tasks(session: SparkSession, pipeline: str, batch_id: int, ranges: Ranges) -> list[Report]:
+    """Apply a batch in as many tasks as run at once; one report each.
+
+    Raises:
+        Unreadable: When a task could not read all of its ranges; others may have applied theirs.
+    """
+    context = session.sparkContext
+    shares = shared_out(ranges, context.defaultParallelism)
+    tasks = context.parallelize(shares, len(shares)).mapPartitions(partial(_apply, pipeline, batch_id))
+    told: list[bytes] = tasks.collect()
+    if _UNREAD in told:
+        raise Unreadable
+    return [Report.load(report) for report in told]
+
+
+def shared_out(ranges: Ranges, most: int) -> list[Ranges]:
+    """Return the ranges in at most so many shares of about the same number of records."""
+    shares: list[dict[tuple[str, int], tuple[int, int]]] = [{} for _ in range(min(most, len(ranges)))]
+    sizes = [0] * len(shares)
+    for place, (begin, end) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
+        least = sizes.index(min(sizes))
+        shares[least][place] = (begin, end)
+        sizes[least] += end - begin
+    return list(shares)
+
+
+def _apply(pipeline: str, batch_id: int, shares: Iterator[Ranges]) -> Iterator[bytes]:
+    sink, tables = sink_of(pipeline)
+    by_topic = decoders(pipeline)
+    for ranges in shares:
+        try:
+            with closing(_reader(pipeline).stream(ranges)) as found:
+                decoded = _decoded(found, pipeline)
+                report = apply_records(
+                    decoded, sink, tables, carry_of(pipeline, batch_id), holds_of(pipeline)
+                )
+        except Unreadable:
+            yield _UNREAD
+        else:
+            yield report.drift(tables, by_topic).dump()
+
+
+def _decoded(found: Iterator[Raw], pipeline: str) -> Iterator[Record]:
+    decode = {topic: decoder.decode_raw for topic, decoder in decoders(pipeline).items()}
+    for raw in found:
+        yield decode[raw.topic](raw, raw.key, raw.value)
+
+
+@cache
+def _reader(pipeline: str) -> Reader:
+    """Return this process' reader; a task has its process for itself."""
+    spec = PipelineSpec.model_validate_json(pipeline)
+    return Reader(spec.kafka_bootstrap, f"headrace-{spec.sink}")
