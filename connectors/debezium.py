@@ -34,6 +34,9 @@ ENVELOPE = (
 _WRONG = (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What values that are not what they should be make the decoding raise."""
 
+Image = str | bytes | None
+"""A row as JSON text."""
+
 _STREAMED = (None, "false")
 _NO_FIELDS: frozenset[str] = frozenset()
 
@@ -181,12 +184,14 @@ class Decoder:
             [_java_uuid(placeholder)],
             f'{{"{placeholder}":"{placeholder}"}}',
         )
-        self._traces = (
+        traces = (
             placeholder,
             self._in_base64,
             _java_uuid(placeholder),
             ",".join(map(str, placeholder.encode()[:8])),
         )
+        self._traces: dict[type, tuple[Any, ...]] = {str: traces, bytes: tuple(t.encode() for t in traces)}
+        self._key_names = frozenset(schema.key)
         self.drift: Drift | None = None
         self._key_of = key_reader(schema)
         self._names = tuple(column.name for column in schema.columns)
@@ -197,7 +202,7 @@ class Decoder:
         ]
 
     def decode(
-        self, origin: Origin, op: str | None, before: str | None, after: str | None, key: bytes | None = None
+        self, origin: Origin, op: str | None, before: Image, after: Image, key: bytes | None = None
     ) -> Record:
         """Return what the record says; never raises.
 
@@ -214,7 +219,7 @@ class Decoder:
         except _WRONG as error:
             record = Poison(origin, "RECORD_MALFORMED", f"{type(error).__name__}: {error}"[:500])
         if isinstance(record, Poison):
-            return replace(record, key=self._told_key(after or before or key))
+            return replace(record, key=self._told_key(after or before) or self._told_key(key))
         return record
 
     def decode_raw(self, place: Placed, key: bytes | None, value: bytes | None) -> Record:
@@ -229,7 +234,7 @@ class Decoder:
             return Ignored(Origin(place.topic, place.partition, place.offset), "tombstone")
         try:
             envelope = _split(value)
-            before, after = _text(envelope.before), _text(envelope.after)
+            before, after = _image(envelope.before), _image(envelope.after)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             origin = Origin(place.topic, place.partition, place.offset)
             return Poison(origin, "RECORD_MALFORMED", str(error)[:500], self._told_key(key))
@@ -253,7 +258,7 @@ class Decoder:
             image = orjson.loads(key)
         except orjson.JSONDecodeError:
             return None  # the row tells its key, too
-        if not isinstance(image, dict) or image.keys() == set(self._schema.key):
+        if not isinstance(image, dict) or image.keys() == self._key_names:
             return None
         names = tuple(image)
         self.drift = Drift(key=names)
@@ -269,14 +274,14 @@ class Decoder:
     def _key(self, image: Mapping[str, Any]) -> Key:
         return self._key_of({name: self._scalar(name, image[name]) for name in self._schema.key})
 
-    def _decode(self, origin: Origin, op: str | None, before: str | None, after: str | None) -> Record:
+    def _decode(self, origin: Origin, op: str | None, before: Image, after: Image) -> Record:
         position = Position(self._epoch, origin.offset)
         if op in ("c", "u", "r"):
             if after is None:
                 return Poison(origin, "RECORD_WITHOUT_ROW", f"op {op!r} carries no row image")
             row = orjson.loads(after)
             absent = _NO_FIELDS
-            one, two, three, four = self._traces
+            one, two, three, four = self._traces[type(after)]
             if one in after or two in after or three in after or four in after:
                 absent = frozenset(name for name, value in row.items() if value in self._marks)
             row = self._row(row, absent)
@@ -346,9 +351,9 @@ _split = msgspec.json.Decoder(_Envelope).decode
 """Split a record into what :data:`ENVELOPE` names; row images stay JSON text, as they are written."""
 
 
-def _text(image: msgspec.Raw) -> str | None:
+def _image(image: msgspec.Raw) -> bytes | None:
     text = bytes(image)
-    return None if text == b"null" else text.decode()
+    return None if text == b"null" else text
 
 
 def streamed(snapshot: str | None) -> bool:

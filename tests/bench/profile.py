@@ -22,13 +22,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 
 from headrace.cli.context import open_context
 from headrace.config.pipeline import PipelineSpec
+from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.local.endpoints import Endpoints
 from headrace.model.change import Change, Record
@@ -39,14 +38,17 @@ from sinks.registry import build
 from spark_jobs.apply import apply_records
 from spark_jobs.carry import NoCarry
 from spark_jobs.collapse import Collapser
-from spark_jobs.decode import decoders, envelopes, records
+from spark_jobs.decode import decoders
 from spark_jobs.held import Holds
+from spark_jobs.offsets import Ranges
+from spark_jobs.reader import Raw, Reader
+from spark_jobs.report import Report
 from spark_jobs.tables import Tables
 from tests.bench.apply import delta, elasticsearch, redis
 from tests.bench.apply.cpu import Sampler
 from tests.bench.raw.debezium import captured
-from tests.bench.raw.driver import apart, session_in
-from tests.bench.raw.ladder import read_topics, spec_of
+from tests.bench.raw.driver import apart
+from tests.bench.raw.ladder import spec_of
 from tests.bench.raw.table import filled
 from tests.support.stack import running_stack
 
@@ -138,17 +140,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def _profile(name: str, pipeline: str, at: Endpoints, rows: int, runs: int) -> list[Stages]:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        session = session_in(Path(folder))
         spec = PipelineSpec.model_validate_json(pipeline)
-        raw = read_topics(session, spec)
-        split = envelopes(raw, spec.tables)
+        ends = Kafka(spec.kafka_bootstrap).ends([table.topic for table in spec.tables])
+        reader = Reader(spec.kafka_bootstrap, "profile")
         found = []
         for number in range(runs + _WARM_UPS):
             kind, kinds = _SINKS[name]
             sink = build(kind, "bench", _settings(name, number, at, Path(folder)))
-            found.append(_once(raw, split, pipeline, sink, kinds, rows))
+            found.append(_once(reader, ends, pipeline, sink, kinds, rows))
             sink.close()
-        session.stop()
+        reader.close()
     return found[_WARM_UPS:]
 
 
@@ -163,8 +164,8 @@ def _settings(name: str, number: int, at: Endpoints, folder: Path) -> dict[str, 
 
 
 def _once(
-    raw: DataFrame,
-    split: DataFrame,
+    reader: Reader,
+    ranges: Ranges,
     pipeline: str,
     sink: Sink,
     kinds: Mapping[tuple[str, str], str],
@@ -176,23 +177,24 @@ def _once(
         sink.prepare(schema)
     stages: Stages = {}
 
-    def stage(name: str, work: Callable[[], Any], *, own: bool = True) -> Any:
+    def stage(name: str, work: Callable[[], Any]) -> Any:
         with _clock() as spent:
             got = work()
-        stages[name] = (spent[0], spent[1] if own else 0.0)
+        stages[name] = spent[0], spent[1]
         return got
 
-    stage(_READ, lambda: raw.write.format("noop").mode("overwrite").save(), own=False)
-    stage(_PARSE, lambda: split.write.format("noop").mode("overwrite").save(), own=False)
-    table: pa.Table = stage(_CROSS, split.toArrow)
-    stage(_DECODE, lambda: deque(records(table.to_batches(), by_topic), maxlen=0))
+    def decoding(raws: Sequence[Raw]) -> Iterator[Record]:
+        return (by_topic[raw.topic].decode_raw(raw, raw.key, raw.value) for raw in raws)
+
+    read: list[Raw] = stage(_READ, lambda: list(reader.stream(ranges)))
+    stage(_DECODE, lambda: deque(decoding(read), maxlen=0))
     # The engine holds a few thousand at a time; so many at once would keep the collector of garbage busy.
-    decoded: list[Record] = list(records(table.to_batches(), by_topic))
+    decoded: list[Record] = list(decoding(read))
     gc.collect()
     gc.freeze()
     stage(_COLLAPSE, lambda: _collapse(decoded))
     timed = _Timed(sink, kinds)
-    report = stage(_LOOP, lambda: apply_records(decoded, timed, tables, NoCarry(), Holds()))
+    report: Report = stage(_LOOP, lambda: _apply(decoded, timed, tables))
     assert report.error is None, report.error
     applied = sum(counters["applied"] for counters in report.tables.values())
     assert applied == rows, f"{applied} of {rows} rows were applied"
@@ -201,10 +203,8 @@ def _once(
     return _told_apart(stages, timed)
 
 
-_READ = "Kafka → JVM"
-_PARSE = "envelope taken apart in the JVM"
-_CROSS = "JVM → Python, as Arrow"
-_DECODE = "envelope → Change"
+_READ = "Kafka → Python"
+_DECODE = "record → Change"
 _COLLAPSE = "collapse to the last change a key"
 _LOOP = "engine: outcomes, lag, what is behind"
 _WAIT = "waiting for the store"
@@ -224,12 +224,18 @@ def _collapse(decoded: Sequence[Record]) -> None:
 _AT_ONCE = 5_000
 
 
+def _apply(decoded: Sequence[Record], timed: _Timed, tables: Tables) -> Report:
+    """Apply as much at once as the engine does; in this thread, for no other can be sampled."""
+    parts = (decoded[start : start + _AT_ONCE] for start in range(0, len(decoded), _AT_ONCE))
+    return Report.merged(
+        apply_records(part, timed, tables, NoCarry(), Holds(), rows_at_once=2 * _AT_ONCE) for part in parts
+    )
+
+
 def _told_apart(stages: Stages, timed: _Timed) -> Stages:
     """Return what each stage adds: a later one was measured with the earlier ones inside it."""
-    (read, _), (parse, _), (cross, own) = stages[_READ], stages[_PARSE], stages[_CROSS]
     (loop, loop_own), (collapse, collapse_own) = stages[_LOOP], stages[_COLLAPSE]
-    told: Stages = {_READ: (read, 0.0), _PARSE: (parse - read, 0.0), _CROSS: (cross - parse, own)}
-    told |= {name: stages[name] for name in (_DECODE, _COLLAPSE)}
+    told: Stages = {name: stages[name] for name in (_READ, _DECODE, _COLLAPSE)}
     told[_LOOP] = (loop - timed.wall - collapse, loop_own - timed.processor - collapse_own)
     sampled = sum(timed.sampler.seconds.values()) or 1.0
     for name in (_PAYLOAD, _SEND, _REST):
