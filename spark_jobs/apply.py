@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import cast
@@ -32,6 +32,7 @@ from spark_jobs.report import Report
 from spark_jobs.tables import Tables
 
 __all__ = [
+    "Pause",
     "apply_records",
     "carry_of",
     "holds_of",
@@ -42,6 +43,11 @@ __all__ = [
 _ROWS_AT_ONCE = 5_000
 _TABLES_AT_ONCE = 4
 _MAX_TRIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Between records: what has come so far takes much room, and had better be written before more comes."""
 
 
 @cache
@@ -154,7 +160,7 @@ def _keep_halves(sink: Sink, schema: TableSchema, collapser: Collapser, carry: C
 
 
 def apply_records(
-    stream: Iterable[Record],
+    stream: Iterable[Record | Pause],
     sink: Sink,
     tables: Tables,
     carry: Carry,
@@ -189,7 +195,7 @@ def apply_records(
 
 
 def _apply(
-    stream: Iterable[Record],
+    stream: Iterable[Record | Pause],
     sink: Sink,
     tables: Tables,
     carry: Carry,
@@ -198,37 +204,73 @@ def _apply(
     rows_at_once: int,
 ) -> dict[TableId, Collapser]:
     """Apply all but the last rows of each table, which are returned."""
-    schemas = tables.schemas
     kept = carry.kept()
-    pending = _remembering(kept.values())
+    waiting = _Waiting(_remembering(kept.values()), sink, tables, report, aside)
     table, collapser = None, Collapser()
     for record in _spending(kept, stream, report) if kept else stream:
         match record:
             case Change():
                 if record.table is not table:
-                    if table is not None and len(collapser) >= rows_at_once // 10 and collapser.splittable:
-                        # Partitions are read one after the other, so that was probably all of it.
-                        aside.do(partial(_write, sink, schemas[table], collapser.drain(), report))
+                    if table is not None:
+                        # Long stretches are of one partition, and that may have been all of it.
+                        waiting.write(table, rows_at_once // 10)
                     table = record.table
-                    collapser = pending.setdefault(table, Collapser())
+                    collapser = waiting.rows.setdefault(table, Collapser())
                 collapser.add(record)
-                if len(collapser) >= rows_at_once and collapser.splittable:
-                    aside.do(partial(_write, sink, schemas[table], collapser.drain(), report))
+                if len(collapser) >= rows_at_once:
+                    waiting.write(table, rows_at_once)
             case Truncate():
-                aside.wait()
-                if record.table in pending:
-                    _write(sink, schemas[record.table], pending[record.table].drain(), report)
-                sink.truncate(schemas[record.table], record.position)
-                report.holds.empty(str(record.table), record.position.version)
-                report.table(record.table)["applied"] += 1
+                waiting.truncate(record)
             case Poison():
-                aside.wait()  # what is being written shares the report
-                place, version = tables.place(record.origin)
-                report.reject(str(place), record, version, Rejected(record.code, record.reason))
-                report.table(place)["rejected"] += 1
+                waiting.refuse(record)
+            case Pause():
+                for each in waiting.rows:
+                    waiting.write(each, 1)
             case Ignored():
                 pass
-    return pending
+    return waiting.rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What waits to be written.
+
+    Args:
+        rows: By table.
+        sink, tables: Where to.
+        report: Told what became of it.
+        aside: Writes.
+    """
+
+    rows: dict[TableId, Collapser]
+    sink: Sink
+    tables: Tables
+    report: Report
+    aside: Aside
+
+    def write(self, table: TableId, least: int) -> None:
+        """Begin to write a table's rows, if they are so many and may be cut here."""
+        rows = self.rows[table]
+        if len(rows) >= least and rows.splittable:
+            schema = self.tables.schemas[table]
+            self.aside.do(partial(_write, self.sink, schema, rows.drain(), self.report))
+
+    def truncate(self, record: Truncate) -> None:
+        """Empty a table, after all that came before."""
+        self.aside.wait()
+        schema = self.tables.schemas[record.table]
+        if record.table in self.rows:
+            _write(self.sink, schema, self.rows[record.table].drain(), self.report)
+        self.sink.truncate(schema, record.position)
+        self.report.holds.empty(str(record.table), record.position.version)
+        self.report.table(record.table)["applied"] += 1
+
+    def refuse(self, record: Poison) -> None:
+        """Put a record aside that says nothing."""
+        self.aside.wait()  # what is being written shares the report
+        place, version = self.tables.place(record.origin)
+        self.report.reject(str(place), record, version, Rejected(record.code, record.reason))
+        self.report.table(place)["rejected"] += 1
 
 
 def _finish(
@@ -265,13 +307,14 @@ def _remembering(kept: Iterable[Carried]) -> dict[TableId, Collapser]:
 
 
 def _spending(
-    kept: dict[tuple[str, int], Carried], stream: Iterable[Record], report: Report
-) -> Iterator[Record]:
+    kept: dict[tuple[str, int], Carried], stream: Iterable[Record | Pause], report: Report
+) -> Iterator[Record | Pause]:
     """Pass the records on and note which kept rows are of no use afterwards: their partition goes on."""
     for record in stream:
-        carried = kept.pop((record.origin.topic, record.origin.partition), None)
-        if carried is not None:
-            report.spent.append(carried.name)
+        if not isinstance(record, Pause):
+            carried = kept.pop((record.origin.topic, record.origin.partition), None)
+            if carried is not None:
+                report.spent.append(carried.name)
         yield record
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import cache, partial
 
 from pyspark.sql import SparkSession
 
+from connectors.debezium import Decoder
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.change import Record
-from spark_jobs.apply import apply_records, carry_of, holds_of, sink_of
+from spark_jobs.apply import Pause, apply_records, carry_of, holds_of, sink_of
 from spark_jobs.decode import decoders
 from spark_jobs.offsets import Ranges
 from spark_jobs.reader import Raw, Reader, Unreadable
@@ -19,6 +20,8 @@ from spark_jobs.report import Report
 __all__ = ["apply_in_tasks", "shared_out"]
 
 _UNREAD = b""
+_MUCH_BYTES = 32 << 20
+"""A row takes some times as much when it is decoded, and the last rows are still being written meanwhile."""
 
 
 def apply_in_tasks(session: SparkSession, pipeline: str, batch_id: int, ranges: Ranges) -> list[Report]:
@@ -53,7 +56,7 @@ def _apply(pipeline: str, batch_id: int, shares: Iterator[Ranges]) -> Iterator[b
     for ranges in shares:
         try:
             with closing(_reader(pipeline).stream(ranges)) as found:
-                decoded = _decoded(found, pipeline)
+                decoded = _decoded(found, by_topic)
                 report = apply_records(
                     decoded, sink, tables, carry_of(pipeline, batch_id), holds_of(pipeline)
                 )
@@ -63,10 +66,15 @@ def _apply(pipeline: str, batch_id: int, shares: Iterator[Ranges]) -> Iterator[b
             yield report.drift(tables, by_topic).dump()
 
 
-def _decoded(found: Iterator[Raw], pipeline: str) -> Iterator[Record]:
-    decode = {topic: decoder.decode_raw for topic, decoder in decoders(pipeline).items()}
+def _decoded(found: Iterable[Raw], by_topic: Mapping[str, Decoder]) -> Iterator[Record | Pause]:
+    decode = {topic: decoder.decode_raw for topic, decoder in by_topic.items()}
+    size = 0
     for raw in found:
         yield decode[raw.topic](raw, raw.key, raw.value)
+        size += len(raw.value or b"")
+        if size > _MUCH_BYTES:
+            yield Pause()
+            size = 0
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.base import Sink
 from sinks.memory import MemorySink
-from spark_jobs.apply import apply_records
+from spark_jobs.apply import Pause, apply_records
 from spark_jobs.carry import Burial, Carry, NoCarry
 from spark_jobs.collapse import Collapser
 from spark_jobs.held import Holds
@@ -354,3 +354,21 @@ def test_a_row_that_came_back_and_is_gone_again_by_now_is_no_letter() -> None:
     assert report.rejects == []
     assert report.tables[str(TABLE)]["stale"] == 1
     assert state(target) == {}
+
+
+def test_what_takes_much_room_is_written_before_more_is_taken() -> None:
+    """Otherwise a few thousand large rows would be held at once."""
+    target, seen = sink(), []
+
+    def stream() -> Iterator[Record | Pause]:
+        for offset in range(6):
+            yield change(offset, offset)
+            yield Pause()
+            yield change(10 + offset, 100 + offset)
+            if offset:
+                seen.append(len(state(target)))
+
+    report = apply_records(stream(), target, TABLES, NOTHING_CARRIED, Holds())
+    assert report.error is None
+    assert all(count >= 2 * offset - 1 for offset, count in enumerate(seen, start=1))
+    assert len(state(target)) == 12

@@ -170,8 +170,8 @@ def many(rows: int) -> Workload:
 
 WORKLOADS: dict[str, tuple[Callable[[int], Workload], int, int]] = {
     "flat": (flat, 40_000, 100_000),
-    "hot": (hot, 4_000, 10_000),
-    "many": (many, 1_000, 3_000),
+    "hot": (hot, 8_000, 15_000),
+    "many": (many, 2_500, 5_000),
 }
 """Name → what makes it, and its size in a short and in a full run."""
 

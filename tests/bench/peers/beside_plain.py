@@ -10,7 +10,7 @@ from tests.bench.drain.backlog import Backlog, backlog
 from tests.bench.drain.ours import drain
 from tests.bench.drain.stand import WARM_UPS, Sampled, bench_stack, settings_of
 from tests.bench.drain.versions import package_versions, stack_versions
-from tests.bench.drain.workloads import WORKLOADS, workload
+from tests.bench.drain.workloads import workload
 from tests.bench.peers.plain import INDEX_SETTINGS, NAME, STORES, drain_plainly
 from tests.bench.results import Result
 from tests.bench.suite import Benchmark, Setting
@@ -20,17 +20,17 @@ __all__ = ["BENCHMARKS"]
 _LACKS = "no dead letters, TOAST handling, truncates, key changes, tombstones, schema drift or backpressure"
 
 
-def _plain(stores: Sequence[str], setting: Setting) -> Iterable[Result]:
+def _plain(loads: Sequence[str], setting: Setting) -> Iterable[Result]:
     warm = False
     with bench_stack() as (running, context):
-        for name in WORKLOADS:
+        for name in loads:
             with backlog(running, context, workload(name, full=setting.full)) as lot:
-                yield from _beside(lot, stores, setting, 1 if warm else WARM_UPS)
+                yield from _beside(lot, setting, 1 if warm else WARM_UPS)
                 warm = True
 
 
-def _beside(lot: Backlog, stores: Sequence[str], setting: Setting, warm_ups: int) -> Iterator[Result]:
-    sides = {store: (Sampled(), Sampled()) for store in stores}
+def _beside(lot: Backlog, setting: Setting, warm_ups: int) -> Iterator[Result]:
+    sides = {store: (Sampled(), Sampled()) for store in STORES}
     for number in range(warm_ups + setting.runs):
         for store, (ours, theirs) in sides.items():
             # Whoever comes second finds the store warmer, and busier with what the first has left.
@@ -69,12 +69,12 @@ def _settings(store: str) -> dict[str, Any]:
     }
 
 
-def _benchmark(name: str, minutes: float, stores: Sequence[str], *, headline: bool) -> Benchmark:
-    promises = tuple(f"peer.plain_consumer.{workload}.{store}" for workload in WORKLOADS for store in stores)
-    return Benchmark(name, "peer", minutes, headline, partial(_plain, stores), promises)
+def _benchmark(name: str, minutes: float, loads: Sequence[str], *, headline: bool) -> Benchmark:
+    promises = tuple(f"peer.plain_consumer.{load}.{store}" for load in loads for store in STORES)
+    return Benchmark(name, "peer", minutes, headline, partial(_plain, loads), promises)
 
 
 BENCHMARKS = (
-    _benchmark("peer.plain_consumer", 5.0, STORES[:1], headline=True),
-    _benchmark("peer.plain_consumer_others", 7.0, STORES[1:], headline=False),
+    _benchmark("peer.plain_consumer", 4.0, ("flat",), headline=True),
+    _benchmark("peer.plain_consumer_shapes", 6.0, ("hot", "many"), headline=False),
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from connectors.debezium import Decoder
 from headrace.model.change import Change, Origin, Record
 from sinks.base import Sink
-from spark_jobs.apply import apply_records
+from spark_jobs.apply import Pause, apply_records
 from spark_jobs.carry import Carry, NoCarry
 from spark_jobs.held import load_holds, save_holds
 from spark_jobs.report import Report
@@ -80,13 +81,19 @@ class Query:
             self._next += 1
         return self.planned
 
+    def _paused(self, batch: Batch) -> Iterator[Record | Pause]:
+        """Yield a batch's records; in every third batch something large stands behind every second one."""
+        for offset in range(batch.start, batch.end):
+            yield self.record(offset)
+            if batch.number % 3 == 0 and offset % 2:
+                yield Pause()
+
     def apply(self, batch: Batch, sink: Sink) -> Report:
         """Apply a batch, again as long as the store asks for patience."""
         while True:
             carry = Carry(self.checkpoint / "carried", batch.number)
-            records = [self.record(offset) for offset in range(batch.start, batch.end)]
             report = apply_records(
-                records,
+                self._paused(batch),
                 sink,
                 self.tables,
                 carry,
