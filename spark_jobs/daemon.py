@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa  # noqa: F401
 from pyspark.daemon import manager
 
-import spark_jobs.apply  # noqa: F401
+import spark_jobs.task_apply  # noqa: F401
 from spark_jobs.garbage import look_rarely
 
 if __name__ == "__main__":
