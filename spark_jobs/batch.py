@@ -14,6 +14,7 @@ from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import carry_of, holds_of, partition_applier, sink_of
+from spark_jobs.decode import envelopes
 from spark_jobs.driver_apply import apply_in_driver, apply_raw
 from spark_jobs.offsets import Ranges, Span, planned, settled_last
 from spark_jobs.ownership import Holding
@@ -64,15 +65,15 @@ class Batches:
         self._at_rest = time.monotonic()
         self.unavailable = False
 
-    def run(self, decoded: DataFrame, batch_id: int) -> None:
-        """Apply a batch of what :func:`spark_jobs.decode.envelopes` yields.
+    def run(self, kafka: DataFrame, batch_id: int) -> None:
+        """Apply a batch of records as Spark's Kafka source describes them.
 
         It returns only when every record is applied, stale or in the dead letter queue. A store that asks
         for patience is asked again, with backoff, for as long as it takes; the state says so. A store that
         refuses for another reason ends the query with its error.
         """
         with self._said():
-            self._run(decoded, batch_id)
+            self._run(kafka, batch_id)
 
     @property
     def look_is_due(self) -> bool:
@@ -126,9 +127,9 @@ class Batches:
             self._progress.state("failed", error)
             raise
 
-    def _run(self, decoded: DataFrame, batch_id: int) -> None:
+    def _run(self, kafka: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
-        spec, progress, session = self._spec, self._progress, decoded.sparkSession
+        spec, progress, session = self._spec, self._progress, kafka.sparkSession
         span = planned(spec.checkpoint, batch_id)
         hit("batch.planned", spec.kind)
         with self._turn, self._reading():
@@ -138,7 +139,7 @@ class Batches:
             self._bring_forward(session, pipeline, batch_id - 1, gone)
             report = self._straight(session, pipeline, batch_id, span)
             if report is None:
-                report = self._by_spark(decoded, pipeline, batch_id)
+                report = self._by_spark(envelopes(kafka, spec.tables), pipeline, batch_id)
             settle(spec, sink, batch_id, session, report, span.ends)
             carry_of(pipeline, batch_id).discard(report.spent)
             progress.batch(batch_id, time.monotonic() - started, report, span.ends)

@@ -7,7 +7,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.config.pipeline import PipelineSpec
 from spark_jobs.batch import Batches
-from spark_jobs.decode import envelopes
 
 __all__ = ["start_query"]
 
@@ -31,9 +30,8 @@ def _source(session: SparkSession, spec: PipelineSpec) -> DataFrame:
 def start_query(session: SparkSession, spec: PipelineSpec, batches: Batches) -> StreamingQuery:
     """Start the sink's query where its checkpoint stands, or at the beginning of the topics."""
     session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.sink)
-    # Decoding is part of the query itself, so that its plan is described to the JVM once, not per batch.
     return (
-        envelopes(_source(session, spec), spec.tables)
+        _source(session, spec)
         .writeStream.queryName(spec.sink)
         .option("checkpointLocation", str(spec.checkpoint))
         .trigger(processingTime="0 seconds")

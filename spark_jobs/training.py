@@ -29,28 +29,34 @@ _PATIENCE_S = 60.0
 _DUMP_S = 300.0
 
 
-def main(engine_path: str, pipeline_path: str, records: int) -> None:
-    """Apply ``records`` changes, then let the JVM end by itself: it writes its cache while it ends."""
+def main(engine_path: str, pipeline_path: str, records: int) -> int:
+    """Apply ``records`` changes, then let the JVM end by itself: it writes its cache while it ends.
+
+    Return 0 when all were applied.
+    """
     engine = EngineSpec.model_validate_json(Path(engine_path).read_bytes())
     pipeline = load_pipeline(Path(pipeline_path))
     session = start(engine)
     gateway = SparkContext._gateway
     warm_up(session)
     progress = Progress(engine.progress / f"{pipeline.sink}.json", pipeline)
-    holding = Holding(pipeline, lambda: sink_of(pipeline.model_dump_json())[0])
+    sink, tables = sink_of(pipeline.model_dump_json())
+    for schema in tables.schemas.values():
+        sink.prepare(schema)
+    holding = Holding(pipeline, lambda: sink)
     query = start_query(session, pipeline, Batches(pipeline, progress, threading.Lock(), holding))
     deadline = time.monotonic() + _PATIENCE_S
     while progress.applied < records and query.isActive and time.monotonic() < deadline:
         time.sleep(0.1)
     query.stop()
     session.stop()
-    if gateway is None:
-        return
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        gateway.proc.wait(_DUMP_S)
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            gateway.proc.wait(_DUMP_S)
+    return 0 if progress.applied >= records else 1
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

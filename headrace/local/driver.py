@@ -57,7 +57,7 @@ def train_driver(jars: Sequence[Path], bootstrap: str, work: Path) -> bool:
             driver.wait(_LIMIT_S)
         except subprocess.TimeoutExpired:
             driver.kill()
-    return cache.admit()
+    return driver.returncode == 0 and cache.admit()
 
 
 def _engine(jars: Sequence[Path], work: Path, cache: AotCache) -> EngineSpec:
