@@ -1,9 +1,9 @@
-"""From Kafka to a collapsed batch, one step more each time: what every step adds to a record."""
+"""From Kafka to a collapsed batch, by two ways, one step more each time: what every step adds to a record."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -11,13 +11,17 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from connectors.debezium import Decoder
 from headrace.cli.context import open_context
 from headrace.config.pipeline import PipelineSpec, TableSpec
+from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
 from headrace.local.kafka import Kafka as KafkaServer
-from headrace.model.change import Change
+from headrace.model.change import Change, Record
 from spark_jobs.collapse import Collapser
 from spark_jobs.decode import decoders, envelopes, records
+from spark_jobs.offsets import Ranges
+from spark_jobs.reader import Raw, Reader
 from tests.bench.meter import race, servers
 from tests.bench.raw.debezium import captured, reader
 from tests.bench.raw.driver import apart, meter_of, session_in
@@ -26,12 +30,19 @@ from tests.bench.results import Result, Side
 from tests.bench.suite import Benchmark, Setting
 from tests.support.stack import running_stack
 
-__all__ = ["BENCHMARKS", "read_topics", "spec_of"]
+__all__ = ["BENCHMARKS", "spec_of"]
 
 _ROWS = 100_000
 _MANY_ROWS = 1_000_000
 _COUNT = "records long"
 _LOOSE = "read by librdkafka, in Python"
+_BY_TASK = ("read by a task", "+ decoded to changes", "+ collapsed to the last change a key")
+_BY_SPARK = (
+    "read by Spark",
+    "+ envelope taken apart in the JVM",
+    "+ handed to Python as Arrow",
+    "+ decoded to changes, from Arrow",
+)
 
 
 def _measure(setting: Setting) -> Iterator[Result]:
@@ -74,21 +85,24 @@ def _climb(pipeline: str, rows: int, runs: int, kafka: int) -> list[Result]:
     spec = PipelineSpec.model_validate_json(pipeline)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         session = session_in(Path(folder))
-        raw = read_topics(session, spec)
+        raw = _read_topics(session, spec)
         split = envelopes(raw, spec.tables)
+        ends = Kafka(spec.kafka_bootstrap).ends([table.topic for table in spec.tables])
+        by_task = (partial(_in_task, session, pipeline, ends, step) for step in (_count, _changes, _latest))
+        by_spark = (
+            partial(_drop, raw, rows),
+            partial(_drop, split, rows),
+            partial(_drop, split.mapInArrow(_as_it_is, split.schema), rows),
+            partial(_drop, split.mapInArrow(_decoded(pipeline), _COUNT), rows),
+        )
         steps: dict[str, Callable[[], int]] = {
             _LOOSE: partial(_consume, spec, rows),
-            "read by Spark": partial(_drop, raw, rows),
-            "+ envelope taken apart in the JVM": partial(_drop, split, rows),
-            "+ handed to Python as Arrow": partial(_drop, split.mapInArrow(_as_it_is, split.schema), rows),
-            "+ decoded to changes": partial(_drop, split.mapInArrow(_decoded(pipeline), _COUNT), rows),
-            "+ collapsed to the last change a key": partial(
-                _drop, split.mapInArrow(_collapsed(pipeline), _COUNT), rows
-            ),
+            **dict(zip(_BY_TASK, by_task, strict=True)),
+            **dict(zip(_BY_SPARK, by_spark, strict=True)),
         }
         sides = race(steps, runs, meter_of(session).beside({"kafka": kafka}), per=_microseconds)
         session.stop()
-    what = "a table's records from Kafka through one step more of the engine each time"
+    what = "a table's records from Kafka, one step more each time: by the engine's tasks, and by Spark's plan"
     found = Result(
         "raw.ladder",
         what,
@@ -109,15 +123,15 @@ def _microseconds(rows: int, seconds: float) -> float:
 
 
 def _steps(climbed: Result) -> Result:
-    """Return what each of Spark's steps adds to the one before in processor time, of all runs together.
+    """Return what each step adds to the one before in processor time, of all runs together.
 
     By the clock it would say little: JVM and Python work side by side, and so does the rest of the machine.
     """
     added: dict[str, Side] = {}
-    before = 0.0
-    for name, side in climbed.sides.items():
-        if name != _LOOSE:
-            spent = sum(side.processor_s.values())  # seconds a million are microseconds each
+    for way in (_BY_TASK, _BY_SPARK):
+        before = 0.0
+        for name in way:
+            spent = sum(climbed.sides[name].processor_s.values())  # seconds a million are microseconds each
             added[name], before = Side((round(spent - before, 2),)), spent
     return Result(
         "raw.ladder.steps",
@@ -128,7 +142,7 @@ def _steps(climbed: Result) -> Result:
     )
 
 
-def read_topics(session: SparkSession, spec: PipelineSpec) -> DataFrame:
+def _read_topics(session: SparkSession, spec: PipelineSpec) -> DataFrame:
     """Return the records of a pipeline, as a batch."""
     return (
         session.read.format("kafka")
@@ -161,30 +175,55 @@ def _as_it_is(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _decoded(pipeline: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _count(sum(isinstance(found, Change) for found in records(batches, decoders(pipeline))))
+        number = sum(isinstance(found, Change) for found in records(batches, decoders(pipeline)))
+        yield pa.RecordBatch.from_pydict({"records": pa.array([number], pa.int64())})
 
     return run
 
 
-def _collapsed(pipeline: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        collapser, count = Collapser(), 0
-        for found in records(batches, decoders(pipeline)):
-            if isinstance(found, Change):
-                collapser.add(found)
-                if len(collapser) >= _AT_ONCE:
-                    count += len(collapser.drain().latest)
-        yield _count(count + len(collapser.drain().latest))
+_Step = Callable[[Iterable[Raw], Mapping[str, Decoder]], int]
 
-    return run
+
+def _in_task(session: SparkSession, pipeline: str, ranges: Ranges, step: _Step) -> int:
+    tasks = session.sparkContext.parallelize([ranges], 1).mapPartitions(
+        partial(_read_in_task, pipeline, step)
+    )
+    return sum(tasks.collect())
+
+
+def _read_in_task(pipeline: str, step: _Step, shares: Iterator[Ranges]) -> Iterator[int]:
+    bootstrap = PipelineSpec.model_validate_json(pipeline).kafka_bootstrap
+    for ranges in shares:
+        task = Reader(bootstrap, "ladder")
+        yield step(task.stream(ranges), decoders(pipeline))
+        task.close()
+
+
+def _count(found: Iterable[Raw], _: Mapping[str, Decoder]) -> int:
+    return sum(1 for _ in found)
+
+
+def _changes(found: Iterable[Raw], by_topic: Mapping[str, Decoder]) -> int:
+    return sum(isinstance(_change(raw, by_topic), Change) for raw in found)
+
+
+def _latest(found: Iterable[Raw], by_topic: Mapping[str, Decoder]) -> int:
+    collapser, count = Collapser(), 0
+    for raw in found:
+        change = _change(raw, by_topic)
+        if isinstance(change, Change):
+            collapser.add(change)
+            if len(collapser) >= _AT_ONCE:
+                count += len(collapser.drain().latest)
+    return count + len(collapser.drain().latest)
+
+
+def _change(raw: Raw, by_topic: Mapping[str, Decoder]) -> Record:
+    return by_topic[raw.topic].decode_raw(raw, raw.key, raw.value)
 
 
 _AT_ONCE = 5_000
 """As many changes as the engine collapses before it hands them over."""
-
-
-def _count(number: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"records": pa.array([number], pa.int64())})
 
 
 BENCHMARKS = (
