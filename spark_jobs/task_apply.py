@@ -20,6 +20,9 @@ from spark_jobs.report import Report
 __all__ = ["apply_in_tasks", "shared_out"]
 
 _UNREAD = b""
+_PATIENCE_S = 3.0
+"""A new worker has to connect first, and on a busy machine that takes its time."""
+
 _MUCH_BYTES = 32 << 20
 """A row takes some times as much when it is decoded, and the last rows are still being written meanwhile."""
 
@@ -81,4 +84,4 @@ def _decoded(found: Iterable[Raw], by_topic: Mapping[str, Decoder]) -> Iterator[
 def _reader(pipeline: str) -> Reader:
     """Return this process' reader; a task has its process for itself."""
     spec = PipelineSpec.model_validate_json(pipeline)
-    return Reader(spec.kafka_bootstrap, f"headrace-{spec.sink}")
+    return Reader(spec.kafka_bootstrap, f"headrace-{spec.sink}", patience=_PATIENCE_S)
