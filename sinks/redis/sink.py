@@ -124,7 +124,7 @@ class RedisSink:
         table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
     ) -> Iterator[Call]:
         """Yield the script calls; changes that need a merge here are put into ``partial``."""
-        # Of many the first call is small, so that Redis has something to do soon, and tells how large rows are.
+        # Of many the first call is small: Redis soon has something to do, and it tells how large rows are.
         start, rows = 0, _FIRST_ROWS if len(changes) > _GROUP_ROWS else _GROUP_ROWS
         while start < len(changes):
             numbers: Sequence[int] = range(start, min(start + rows, len(changes)))
