@@ -54,11 +54,12 @@ def shared_out(ranges: Ranges, most: int) -> list[Ranges]:
 
 
 def _apply(pipeline: str, batch_id: int, shares: Iterator[Ranges]) -> Iterator[bytes]:
+    spec = PipelineSpec.model_validate_json(pipeline)
     sink, tables = sink_of(pipeline)
     by_topic = decoders(pipeline)
     for ranges in shares:
         try:
-            with closing(_reader(pipeline).stream(ranges)) as found:
+            with closing(_reader(spec.kafka_bootstrap, spec.sink).stream(ranges)) as found:
                 decoded = _decoded(found, by_topic)
                 report = apply_records(
                     decoded, sink, tables, carry_of(pipeline, batch_id), holds_of(pipeline)
@@ -81,7 +82,6 @@ def _decoded(found: Iterable[Raw], by_topic: Mapping[str, Decoder]) -> Iterator[
 
 
 @cache
-def _reader(pipeline: str) -> Reader:
-    """Return this process' reader; a task has its process for itself."""
-    spec = PipelineSpec.model_validate_json(pipeline)
-    return Reader(spec.kafka_bootstrap, f"headrace-{spec.sink}", patience=_PATIENCE_S)
+def _reader(bootstrap: str, sink: str) -> Reader:
+    """Return this process' reader for a sink; a task has its process for itself."""
+    return Reader(bootstrap, f"headrace-{sink}", patience=_PATIENCE_S)
