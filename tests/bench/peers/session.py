@@ -19,10 +19,10 @@ from headrace.model.schema import LogicalType, TableSchema
 from tests.bench.drain.meter import Meter
 from tests.bench.drain.workloads import flat, wide_rows
 
-__all__ = ["TABLE", "Sat", "Tool", "sit"]
+__all__ = ["MARKED", "TABLE", "Sat", "Tool", "peer_database", "sit", "stream"]
 
 TABLE = "flat"
-_MARKED = 1_000
+MARKED = 1_000
 """What the column ``quantity`` has at least in rows that were streamed."""
 _CHUNK = 100
 _PATIENCE_S = 150.0
@@ -88,7 +88,7 @@ def sit(tool: Tool, server: str, run: Any, rows: int, markers: int) -> Sat:
         rows: How many rows there are at first.
         markers: How many single rows are committed, one after the other.
     """
-    with _database(server, rows) as dsn, httpx.Client(timeout=30.0) as client:
+    with peer_database(server, rows) as dsn, httpx.Client(timeout=30.0) as client:
         began = time.monotonic()
         with tool.running(dsn) as at:
             index = _Index(client, at.index)
@@ -96,8 +96,8 @@ def sit(tool: Tool, server: str, run: Any, rows: int, markers: int) -> Sat:
             loaded = time.monotonic() - began
             with Meter(run, at.processes) as meter, psycopg.connect(dsn) as connection:
                 began = time.monotonic()
-                changes = _stream(connection, rows)
-                index.wait(changes, least=_MARKED)
+                changes = stream(connection, rows)
+                index.wait(changes, least=MARKED)
                 streamed = time.monotonic() - began
             lag = _lag(dsn, index, first=2 * rows + 1, count=markers)
             wrong = _wrong(dsn, index)
@@ -105,7 +105,8 @@ def sit(tool: Tool, server: str, run: Any, rows: int, markers: int) -> Sat:
 
 
 @contextmanager
-def _database(server: str, rows: int) -> Iterator[str]:
+def peer_database(server: str, rows: int) -> Iterator[str]:
+    """Yield a database with the table and its first rows; drop it at the end."""
     name = f"peer_{time.time_ns() % 1_000_000}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -120,16 +121,16 @@ def _database(server: str, rows: int) -> Iterator[str]:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def _stream(connection: psycopg.Connection[Any], rows: int) -> int:
+def stream(connection: psycopg.Connection[Any], rows: int) -> int:
     """Commit inserts, then updates of other rows, half and half; return how many there were."""
     half = rows // 2
     chunks = [(first, min(half, first + _CHUNK - 1)) for first in range(1, half + 1, _CHUNK)]
     for first, last in chunks:
-        connection.execute(wide_rows(TABLE, rows + first, rows + last, quantity=_MARKED))
+        connection.execute(wide_rows(TABLE, rows + first, rows + last, quantity=MARKED))
         connection.commit()
     for first, last in chunks:
         connection.execute(
-            f"UPDATE {TABLE} SET quantity = {_MARKED} + quantity, note = md5(id::text), amount = amount + 1,"
+            f"UPDATE {TABLE} SET quantity = {MARKED} + quantity, note = md5(id::text), amount = amount + 1,"
             f" updated_at = updated_at + interval '1.000001 s' WHERE id BETWEEN {first} AND {last}"
         )
         connection.commit()
