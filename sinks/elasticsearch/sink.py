@@ -144,6 +144,7 @@ class ElasticsearchSink:
             self._indices.create(table.alias, f"{table.alias}-g1", table_mapping(schema), settings)
         stones = table.tombstones
         if self._indices.exists(stones.alias):
+            self._indices.await_shards(stones.alias)
             for page in stones.expired(self.config.tombstone_days):
                 self._bulk.send(stones.alias, [forget_line(key) for key in page])
                 self._indices.refresh(stones.alias)
