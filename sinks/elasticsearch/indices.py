@@ -11,7 +11,6 @@ from sinks.elasticsearch.client import Client, ElasticsearchConfig, Reply, path
 __all__ = ["Indices", "whole_search"]
 
 _PAGE = 2_000
-_YELLOW_S = 5
 
 
 def whole_search(alias: str | None, only: str = "") -> str:
@@ -97,11 +96,6 @@ class Indices:
         if reply.status == 200:
             for index in reply.json():
                 self._client.request("DELETE", path(index), see=(404,))
-
-    def await_shards(self, alias: str) -> None:
-        """Return when an index can be asked that another process may just have created, or in vain."""
-        target = path("_cluster", "health", alias) + f"?wait_for_status=yellow&timeout={_YELLOW_S}s"
-        self._client.request("GET", target, see=(408,))
 
     def refresh(self, alias: str) -> None:
         """Let searches see everything written so far.

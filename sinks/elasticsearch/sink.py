@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice, repeat
 from typing import Any, ClassVar, TypeVar
 
@@ -144,10 +145,11 @@ class ElasticsearchSink:
             self._indices.create(table.alias, f"{table.alias}-g1", table_mapping(schema), settings)
         stones = table.tombstones
         if self._indices.exists(stones.alias):
-            self._indices.await_shards(stones.alias)
-            for page in stones.expired(self.config.tombstone_days):
-                self._bulk.send(stones.alias, [forget_line(key) for key in page])
-                self._indices.refresh(stones.alias)
+            # To tidy up can wait, for the process that is just creating the index, say.
+            with suppress(SinkUnavailable):
+                for page in stones.expired(self.config.tombstone_days):
+                    self._bulk.send(stones.alias, [forget_line(key) for key in page])
+                    self._indices.refresh(stones.alias)
         else:
             self._indices.create(stones.alias, f"{stones.alias}1", stones.mapping(), {}, hidden=True)
 
