@@ -93,20 +93,25 @@ def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterat
 
 
 def _in_order_of_keys(
-    sink: Sink, schema: TableSchema, latest: list[Change], since: int
+    sink: Sink, schema: TableSchema, latest: list[Change], drained: Drained
 ) -> Iterator[list[Change]]:
     """Yield the changes in groups to apply one after the other.
 
     Rows that moved to another key and need values from under the old one come first, whole: once the
     old row's delete is applied, nothing could fill them after a crash. When the batch runs again, or an old
-    one is delivered once more, another row may be under the old key: only one of before ``since``, the
-    batch's first version, is the row that moved.
+    one is delivered once more, another row may be under the old key: one of after the delete. Where the
+    delete is not in the batch, only one of before the batch's first version is the row that moved.
     """
     moved = {c.key: c.moved_from for c in latest if c.partial and c.moved_from is not None}
     if moved:
+        since = min(change.position.version for change in drained.taken)
         found = sink.rows(schema, list(set(moved.values())))
-        stored = {key: row.row for key, row in found.items() if row.version < since}
-        filled = [c.filled(stored.get(moved[c.key], {})) for c in latest if c.key in moved]
+        filled = []
+        for change in latest:
+            if change.key in moved:
+                row = found.get(moved[change.key])
+                theirs = row is not None and row.version < drained.moved_until.get(change.key, since)
+                filled.append(change.filled(row.row if row is not None and theirs else {}))
         yield filled
         latest = [change for change in latest if change.key not in moved]
     if latest:
@@ -132,8 +137,7 @@ def _write(sink: Sink, schema: TableSchema, drained: Drained, report: Report) ->
     }
     stale = 0
     good = [change for change in latest if change.key not in bad] if bad else latest
-    since = min(change.position.version for change in taken)
-    for group in _in_order_of_keys(sink, schema, good, since):
+    for group in _in_order_of_keys(sink, schema, good, drained):
         if alone := _without_row(sink, schema, [c for c in group if c.partial and c.key in severed]):
             bad |= dict.fromkeys(alone, ROW_MISSING)
             group = [change for change in group if change.key not in alone]

@@ -32,11 +32,14 @@ class Burial:
         key: Its key.
         row: Its values, as far as they are known; None when only the sink may still have them.
         moved_from: The key under which the sink has those that ``row`` lacks, when it is not ``key``.
+        until: Version of the delete that ended the row under that key: what the sink has there of later is
+            another row. None when an earlier batch has seen it.
     """
 
     key: Key
     row: Mapping[str, Any] | None = None
     moved_from: Key | None = None
+    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,13 @@ class Drained:
         taken: Every change that went in, in order.
         severed: Keys that were deleted before their newest, partial image: the row that the sink still has
             under them is not the one that the image leaves out columns of.
+        moved_until: New key of a moved row → version below which the sink has it under its old key.
     """
 
     latest: list[Change]
     taken: list[Change]
     severed: set[Key]
+    moved_until: dict[Key, int]
 
 
 class Collapser:
@@ -41,6 +43,7 @@ class Collapser:
         self._buried: dict[int, Burial] = {}
         self.records: list[Change] = []
         self.severed: set[Key] = set()
+        self._moved_until: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -88,7 +91,15 @@ class Collapser:
         """
         lsn = delete.origin.lsn
         if lsn is not None and ((first := self._buried.get(lsn)) is None or first.key != delete.key):
-            self._buried[lsn] = _burial(delete.key, known)
+            self._buried[lsn] = self._burial(delete, known)
+
+    def _burial(self, delete: Change, known: Change | None) -> Burial:
+        until = delete.position.version
+        if known is None or known.op is Op.DELETE:
+            return Burial(delete.key, until=until)
+        if known.moved_from is None:
+            return Burial(delete.key, known.row, until=until)
+        return Burial(delete.key, known.row, known.moved_from, self._moved_until.get(known.key))
 
     def _moved(self, change: Change) -> Change:
         """Return a partial change that ends a key change, with what the row had under its old key.
@@ -99,18 +110,14 @@ class Collapser:
         burial = self._buried.get(change.origin.lsn) if change.origin.lsn is not None else None
         if burial is None or burial.key == change.key:
             return change
+        if burial.until is not None:
+            self._moved_until[change.key] = burial.until
         filled = change.filled(burial.row or {})
         return replace(filled, moved_from=burial.moved_from or burial.key)
 
     def drain(self) -> Drained:
         """Return what was taken since the last drain, and start over."""
-        drained = Drained(list(self._latest.values()), self.records, self.severed)
-        self.severed = set()
+        drained = Drained(list(self._latest.values()), self.records, self.severed, self._moved_until)
+        self.severed, self._moved_until = set(), {}
         self._latest, self._last, self.records = {}, {}, []
         return drained
-
-
-def _burial(key: Key, known: Change | None) -> Burial:
-    if known is None or known.op is Op.DELETE:
-        return Burial(key)
-    return Burial(key, known.row, known.moved_from)

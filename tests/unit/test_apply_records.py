@@ -170,6 +170,27 @@ def test_a_row_that_changes_its_key_twice_in_one_batch_keeps_it_too() -> None:
     assert state(target) == {"3": {"id": 3, "a": "a5", "b": "large"}}
 
 
+def test_a_row_that_another_engine_has_changed_since_the_batch_began_moves_with_its_value() -> None:
+    """Two engines cut the same records into other batches, and one takes over from the other."""
+    target = sink()
+    apply([change(0, 1, b="large")], target)
+    update = change(1, 1, absent=frozenset({"b"}))
+    apply([update], target)
+    report = apply([update, *moved(2, 1, 2, lsn=9), change(4, 2, absent=frozenset({"b"}))], target)
+    assert not report.rejects
+    assert state(target) == {"2": {"id": 2, "a": "a4", "b": "large"}}
+
+
+def test_so_it_does_when_its_key_changes_twice() -> None:
+    target = sink()
+    apply([change(0, 1, b="large")], target)
+    update = change(1, 1, absent=frozenset({"b"}))
+    apply([update], target)
+    report = apply([update, *moved(2, 1, 2, lsn=9), *moved(4, 2, 3, lsn=11)], target)
+    assert not report.rejects
+    assert state(target) == {"3": {"id": 3, "a": "a5", "b": "large"}}
+
+
 def test_a_value_set_in_the_same_batch_moves_with_the_row() -> None:
     target = sink()
     apply([change(0, 1, b="old")], target)
