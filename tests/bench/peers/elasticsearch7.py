@@ -16,14 +16,11 @@ from zipfile import ZipFile
 import httpx
 
 from headrace.local.account import unprivileged
-from headrace.local.cache import Cache, cache_root
 from headrace.local.elasticsearch import HEAP_MIB
-from headrace.local.ivy import Ivy
 from headrace.local.jvm import jvm_options
 from headrace.local.lockfile import Artefact, Coordinate
-from headrace.local.mirrors import find_mirror
 from headrace.local.ports import HOST, is_free
-from headrace.local.unpack import unpacked
+from tests.bench.peers.distribution import distribution as peer_distribution
 
 __all__ = ["VERSION", "Node", "elasticsearch7"]
 
@@ -59,22 +56,6 @@ class Node:
     pid: int
 
 
-def _distribution() -> Path:
-    """Return the unpacked distribution, downloaded once.
-
-    Raises:
-        RuntimeError: It cannot be had.
-    """
-    cache = Cache(cache_root())
-    if not cache.has(_ZIP):
-        with cache.locked(), tempfile.TemporaryDirectory(dir=cache.root) as work:
-            target = Ivy(Path(work), find_mirror()).retrieve([_ZIP.coordinate])
-            fetched = target / _ZIP.coordinate.organisation / _ZIP.coordinate.filename
-            if not fetched.is_file() or not cache.admit(_ZIP, fetched):
-                raise RuntimeError(f"Elasticsearch {VERSION} could not be downloaded")
-    return unpacked(cache.path(_ZIP), _extract)
-
-
 def _extract(archive: Path, target: Path) -> None:
     """Unpack what a node without security needs."""
     with ZipFile(archive) as content:
@@ -97,7 +78,7 @@ def elasticsearch7(java: Path) -> Iterator[Node]:
     Raises:
         RuntimeError: It cannot be had or does not start, with its last words.
     """
-    distribution = _distribution()
+    distribution = peer_distribution(_ZIP, _extract)
     account = unprivileged()
     work = Path(tempfile.mkdtemp(prefix="headrace-es7-", dir=os.environ.get("HEADRACE_TEST_DIR", "/var/tmp")))
     try:
