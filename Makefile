@@ -3,12 +3,14 @@
 #   PYTHON=python3.12     which interpreter makes the environment (default: the best on PATH)
 #   DEMO_ARGS="…"         passed to `headrace demo`, e.g. DEMO_ARGS="--seconds 60 --keep"
 #   PYTEST_ARGS="…"       passed to pytest, e.g. PYTEST_ARGS="-x -k compose"
+#   GOLDEN_ARGS="…"       passed to the recorder, e.g. GOLDEN_ARGS="--extensions postgresql://postgres@localhost/postgres"
 #   BENCH_ARGS="…"        passed to the benchmarks, e.g. BENCH_ARGS="--only 'apply.redis*' --runs 7"
 
 PYTHON ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+GOLDEN_ARGS ?=
 SINK ?= redis
 
 BIN := .venv/bin
@@ -88,7 +90,7 @@ docs: $(READY) ## Write docs/cli.md, docs/types.md and docs/benchmarks.md anew f
 	@$(BIN)/python -m tests.bench render docs/benchmarks/results.jsonl
 
 golden: $(READY) ## Record anew what the real connector says of every Postgres type
-	@$(BIN)/python -m tests.golden.record
+	@$(BIN)/python -m tests.golden.record $(GOLDEN_ARGS)
 
 lock: $(READY) ## Pin every dependency anew, with hashes (needs the network)
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes \

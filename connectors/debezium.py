@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 import orjson
 
+from connectors.structures import output
 from headrace.model.change import Change, Ignored, Op, Origin, Poison, Record, Truncate
 from headrace.model.key import Key
 from headrace.model.position import Position
@@ -106,6 +107,7 @@ _CONVERT: dict[LogicalType, Callable[[Any], Any]] = {
     LogicalType.NUMERIC: _numeric,
     LogicalType.DATE: _days,
     LogicalType.TIMESTAMP: _stamp,
+    LogicalType.OTHER: output,
 }
 
 

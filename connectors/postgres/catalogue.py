@@ -10,12 +10,20 @@ from psycopg.rows import DictRow
 
 from connectors.base import Keys
 from connectors.postgres.session import Session, rows
-from connectors.postgres.types import array_limit, logical_type, numeric_digits, wants_full
+from connectors.postgres.types import (
+    array_limit,
+    is_list,
+    logical_type,
+    numeric_digits,
+    too_wide,
+    wants_full,
+)
 from headrace.model.errors import SourceError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 __all__ = [
     "GENERATED",
+    "TOO_WIDE",
     "UNCHANGED_NULL",
     "UNFAITHFUL",
     "Left",
@@ -32,6 +40,7 @@ Left = dict[TableId, list[tuple[str, str, str]]]
 GENERATED = "generated"
 UNFAITHFUL = "type"
 UNCHANGED_NULL = "unchanged"
+TOO_WIDE = "wide"
 
 _TABLES = """
 SELECT n.nspname AS schema, c.relname AS name
@@ -136,8 +145,8 @@ def read_tables(connection: Session, tables: Sequence[TableId], declared: Keys) 
 def columns_left_out(connection: Session, tables: Sequence[TableId]) -> Left:
     """Return per table the columns that cannot be captured, and why.
 
-    The reason is :data:`GENERATED`, :data:`UNFAITHFUL`, :data:`UNCHANGED_NULL` or, for a column that is
-    captured, a sentence on which of its values do not arrive as they are.
+    The reason is :data:`GENERATED`, :data:`UNFAITHFUL`, :data:`UNCHANGED_NULL`, :data:`TOO_WIDE` or, for a
+    column that is captured, a sentence on which of its values do not arrive as they are.
     """
     described, _ = _describe(connection, tables)
     left: Left = {}
@@ -174,24 +183,33 @@ def _describe(
 def _why_left(row: dict[str, Any]) -> str:
     if row["generated"]:
         return GENERATED
-    element = row["element"]
-    curable = element is not None and wants_full(element, row["element_kind"]) and row["dimensions"] <= 1
-    return UNCHANGED_NULL if curable and not row["full"] else UNFAITHFUL
+    name, kind, array = _named(row)
+    if row["dimensions"] > 1:
+        return UNFAITHFUL
+    if not array and too_wide(name, row["typmod"]):
+        return TOO_WIDE
+    return UNCHANGED_NULL if wants_full(name, kind, element=array) and not row["full"] else UNFAITHFUL
+
+
+def _named(row: dict[str, Any]) -> tuple[str, str, bool]:
+    """Return name and kind of a column's type or, for an array, of its elements', and whether it is one."""
+    if row["element"] is None:
+        return row["type"], row["kind"], False
+    return row["element"], row["element_kind"], True
 
 
 def _column(row: dict[str, Any]) -> Column | None:
     if row["generated"]:
         return None
-    array = row["element"] is not None
-    name, kind = (row["element"], row["element_kind"]) if array else (row["type"], row["kind"])
-    meaning = logical_type(name, kind, element=array, full=bool(row["full"]))
+    name, kind, array = _named(row)
+    meaning = logical_type(name, kind, element=array, full=bool(row["full"]), typmod=row["typmod"])
     if meaning is None or row["dimensions"] > 1:  # inner arrays arrive as NULLs or as Java object names
         return None
     precision, scale = numeric_digits(row["typmod"]) if meaning is LogicalType.NUMERIC else (None, None)
     return Column(
         name=row["name"],
         type=meaning,
-        dimensions=max(row["dimensions"], 1) if array else 0,
+        dimensions=max(row["dimensions"], 1) if array else int(is_list(name)),
         nullable=not row["required"],
         native=row["native"],
         precision=precision,

@@ -18,9 +18,17 @@ SELECT n.nspname::text AS schema, c.relname::text AS name, bool_and(l.relreplide
                                                        AND i.indisprimary AND i.indimmediate)
                OR l.relreplident = 'i' AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = l.oid
                                                        AND i.indisreplident)) AS "none",
-       (SELECT json_agg(json_build_array(a.attname, e.typname, e.typtype)) FROM pg_attribute a
-        JOIN pg_type t ON t.oid = a.atttypid JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS arrays
+       (WITH RECURSIVE resolved AS (
+            SELECT a.attname, a.atttypid AS type FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          UNION ALL
+            SELECT r.attname, t.typbasetype FROM resolved r JOIN pg_type t ON t.oid = r.type
+            WHERE t.typtype = 'd'
+        )
+        SELECT json_agg(json_build_array(r.attname, coalesce(e.typname, t.typname),
+                                         coalesce(e.typtype, t.typtype), e.oid IS NOT NULL))
+        FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
+        LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid) AS types
 FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
 JOIN pg_namespace n ON n.nspname = wanted.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
@@ -42,8 +50,8 @@ def weakened(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableI
         full = f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;"
         lost = [
             name
-            for name, element, kind in row["arrays"] or ()
-            if not row["full"] and name in captured[table] and wants_full(element, kind)
+            for name, native, kind, element in row["types"] or ()
+            if not row["full"] and name in captured[table] and wants_full(native, kind, element=element)
         ]
         if row["none"]:
             weak[table] = Weakness(

@@ -9,6 +9,7 @@ from psycopg.rows import DictRow
 from connectors.base import Keys
 from connectors.postgres.catalogue import (
     GENERATED,
+    TOO_WIDE,
     UNCHANGED_NULL,
     UNFAITHFUL,
     columns_left_out,
@@ -19,6 +20,7 @@ from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.reread import why_unreadable
 from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.suspects import check_values
+from connectors.postgres.types import CLAIMED
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 
@@ -26,7 +28,7 @@ __all__ = ["check_server", "check_tables"]
 
 _OLDEST = 14
 _LONG_S = 60
-_LEFT = (GENERATED, UNFAITHFUL, UNCHANGED_NULL)
+_LEFT = (GENERATED, UNFAITHFUL, UNCHANGED_NULL, TOO_WIDE)
 
 _SERVER = """
 SELECT current_setting('server_version_num')::int AS version,
@@ -61,7 +63,8 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem
         JOIN pg_type o ON o.typname = coalesce(e.typname, t.typname) AND o.typnamespace <> t.typnamespace
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-          AND t.typnamespace = 'pg_catalog'::regnamespace) AS namesakes,
+          AND (t.typnamespace = 'pg_catalog'::regnamespace
+               OR o.typname = ANY(%s::text[]))) AS namesakes,
        p.indexrelid IS NOT NULL AS keyed, coalesce(k.condeferrable, false) AS deferrable,
        (SELECT (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
                 FROM unnest(u.indkey::int2[]) WITH ORDINALITY AS k(n, place)
@@ -174,7 +177,7 @@ def check_tables(connection: Session, tables: Sequence[TableId], keys: Keys) -> 
         )
         return
     located = oids(connection, tables)
-    described = {row["oid"]: row for row in rows(connection, _TABLES, list(located.values()))}
+    described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
     left = columns_left_out(connection, tables)
     fit: list[TableId] = []
     for table in tables:
@@ -287,6 +290,13 @@ def _left_out(table: TableId, name: str, native: str, why: str, in_key: bool) ->
             f"{table}: column {name} ({native}) is not mirrored: when another column is updated, its large"
             " values would arrive as NULL.",
             f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;  -- then it is",
+        )
+    if why == TOO_WIDE:
+        return _warning(
+            "SOURCE_COLUMN_WIDE",
+            f"{table}: column {name} ({native}) is not mirrored: vectors of more than 32,767 dimensions would"
+            " arrive as NULL, and its type allows them.",
+            f"ALTER TABLE {table.quoted} ALTER {quoted(name)} TYPE sparsevec(…);  -- with the true number",
         )
     return _warning(
         "SOURCE_COLUMN_TYPE",

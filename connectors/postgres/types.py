@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.model.schema import LogicalType
 
-__all__ = ["array_limit", "logical_type", "numeric_digits", "wants_full"]
+__all__ = ["CLAIMED", "array_limit", "is_list", "logical_type", "numeric_digits", "too_wide", "wants_full"]
 
 _T = LogicalType
 _TYPES: dict[str, LogicalType] = {
@@ -44,7 +44,25 @@ _TYPES: dict[str, LogicalType] = {
     "tsrange": _T.OTHER,
     "tstzrange": _T.OTHER,
     "daterange": _T.OTHER,
+    "vector": _T.FLOAT32,
+    "halfvec": _T.FLOAT32,
+    "sparsevec": _T.OTHER,
+    "geometry": _T.OTHER,
+    "geography": _T.OTHER,
 }
+
+_LISTS = frozenset({"vector", "halfvec"})
+"""Types whose one value is a list of numbers."""
+
+_WHEN_FULL = frozenset({"vector", "halfvec", "sparsevec", "geometry", "geography"})
+"""Types whose large unchanged values arrive as NULL, unless the log holds the old row whole."""
+
+CLAIMED = frozenset({*_WHEN_FULL, "citext", "hstore", "ltree", "isbn"})
+"""Names by which the connector knows the types of extensions, whatever type of whatever schema has them."""
+
+_OWN = ("b", "r")  # base types and ranges; a table's rows may be of a type of any name
+
+_MOST_DIMENSIONS = 32_767  # the connector counts those of a sparsevec with 16 bits
 
 _ARRAYS = frozenset(
     {
@@ -68,7 +86,9 @@ _ARRAY_LIMITS = {
 _ENUM_ARRAY_LIMIT = "an array with a NULL inside arrives as NULL"
 
 
-def logical_type(name: str, kind: str, *, element: bool = False, full: bool = False) -> LogicalType | None:
+def logical_type(
+    name: str, kind: str, *, element: bool = False, full: bool = False, typmod: int = -1
+) -> LogicalType | None:
     """Return the meaning of a type, None when the connector does not deliver it faithfully.
 
     Args:
@@ -76,15 +96,33 @@ def logical_type(name: str, kind: str, *, element: bool = False, full: bool = Fa
         kind: ``pg_type.typtype``.
         element: True for the element type of an array.
         full: True when the table's replica identity is FULL.
+        typmod: The type modifier.
     """
-    if element and not (name in _ARRAYS or (full and (kind == "e" or name in _ARRAYS_WHEN_FULL))):
+    if wants_full(name, kind, element=element):
+        if not full:
+            return None
+    elif element and name not in _ARRAYS:
         return None
-    return LogicalType.ENUM if kind == "e" else _TYPES.get(name)
+    if too_wide(name, typmod):
+        return None
+    if kind == "e":
+        return None if name in CLAIMED else LogicalType.ENUM
+    return _TYPES.get(name) if kind in _OWN else None
 
 
-def wants_full(name: str, kind: str) -> bool:
-    """Return whether arrays of an element type are delivered only under REPLICA IDENTITY FULL."""
-    return kind == "e" or name in _ARRAYS_WHEN_FULL
+def is_list(name: str) -> bool:
+    """Return whether one value of a type, which is no array to Postgres, is a list of its meaning."""
+    return name in _LISTS
+
+
+def too_wide(name: str, typmod: int) -> bool:
+    """Return whether a type may hold a vector of more dimensions than the connector can count."""
+    return name == "sparsevec" and not 0 < typmod <= _MOST_DIMENSIONS
+
+
+def wants_full(name: str, kind: str, *, element: bool) -> bool:
+    """Return whether a type, or arrays of it, are delivered only under REPLICA IDENTITY FULL."""
+    return (kind == "e" or name in _ARRAYS_WHEN_FULL) if element else name in _WHEN_FULL
 
 
 def array_limit(name: str, kind: str) -> str:

@@ -60,7 +60,7 @@ class Column:
     Args:
         name: Catalogue spelling.
         type: Logical type of the value, or of one element when ``dimensions`` > 0.
-        dimensions: 0 for a scalar, n for an n-dimensional array as declared.
+        dimensions: 0 for a scalar, n for an n-dimensional array as declared, 1 for a vector.
         nullable: False when the catalogue forbids NULL.
         native: The catalogue's type text, e.g. ``numeric(12,2)``.
         precision: Digits of a numeric, if declared.

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from connectors.postgres.types import logical_type, numeric_digits
+from connectors.postgres.types import is_list, logical_type, numeric_digits
 from headrace.model.schema import Column, LogicalType
 from headrace.model.values import date_days, micros_of, timestamp_text
+from tests.golden.suite import SUITES, Suite
 
 __all__ = ["Golden", "column_of", "expected", "goldens"]
 
-_RECORDS = Path(__file__).with_name("types.jsonl")
 _DATE = re.compile(r"^(\d+)-(\d\d)-(\d\d)( BC)?$")
 _STAMP = re.compile(r"^(\d+-\d\d-\d\d) ([\d:.]+)(\+00)?( BC)?$")
 _INTERVAL = re.compile(
@@ -47,9 +46,9 @@ class Golden:
         return self.native, json.dumps(self.text, ensure_ascii=False)
 
 
-def goldens() -> list[Golden]:
-    """Return all recorded values."""
-    lines = _RECORDS.read_text(encoding="utf-8").splitlines()
+def goldens(*suites: Suite) -> list[Golden]:
+    """Return all recorded values, of all suites when none is named."""
+    lines = [line for suite in suites or SUITES for line in suite.records.read_text("utf-8").splitlines()]
     return [
         Golden(r["native"], tuple(r["type"]), r["phase"], r.get("text"), r.get("value"))
         for r in map(json.loads, lines)
@@ -60,15 +59,18 @@ def column_of(golden: Golden, *, full: bool = True) -> Column | None:
     """Return the column a source would capture it as; None when it would leave it out."""
     name, kind, element, element_kind, typmod = golden.type
     array = element is not None
-    meaning = logical_type(element or name, element_kind or kind, element=array, full=full)
+    meaning = logical_type(element or name, element_kind or kind, element=array, full=full, typmod=typmod)
     if meaning is None:
         return None
     precision, scale = numeric_digits(typmod) if meaning is LogicalType.NUMERIC else (None, None)
-    return Column("v", meaning, int(array), True, golden.native, precision, scale)
+    dimensions = int(array or is_list(name))
+    return Column("v", meaning, dimensions, True, golden.native, precision, scale)
 
 
 def expected(column: Column, text: str | list[str | None] | None) -> Any:
     """Return the logical value."""
+    if isinstance(text, str) and column.dimensions:
+        return [_scalar(column.type, one) for one in text.strip("[]").split(",")]
     if isinstance(text, list):
         return [None if one is None else _scalar(column.type, one) for one in text]
     return None if text is None else _scalar(column.type, text)

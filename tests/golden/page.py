@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connectors.postgres.types import array_limit, wants_full
+from connectors.postgres.types import array_limit, is_list, too_wide, wants_full
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.delta.shape import shape_of
 from sinks.elasticsearch.mapping import properties
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "types.md"
 _HEAD = """\
 # What each Postgres type becomes
 
-Written by `make docs` from the code and from records of the real connector (`tests/golden/types.jsonl`, recorded by
+Written by `make docs` from the code and from records of the real connector (`tests/golden/*.jsonl`, recorded by
 `make golden`). `tests/unit/test_golden.py` holds every value there against Postgres' own output, from snapshot and from
 stream; `sinks/contract.py`'s suite holds every meaning against every store, there and back.
 
@@ -28,8 +28,11 @@ that is *left out* is named at registration. A domain is what it is based on.
 """
 
 _TAIL = """
-Any other type, such as those of extensions (`vector`, PostGIS' `geometry`), is left out by name: no record of the real
+Any other type, such as those of extensions that are not in this table, is left out by name: no record of the real
 connector has been held against it.
+
+A vector is kept in the numbers that Postgres prints. PostGIS' own output, which is what is kept, is the EWKB in hexadecimal
+digits: SRID, Z and M, empty and curved shapes included. `value::geometry` reads it back, as do PostGIS' clients.
 
 The document form is what Redis holds as JSON (in `hash` format each field holds that form) and what Elasticsearch keeps
 in `_source`; the field type only decides how it is searched. A value beyond what a field can index, such as NaN or a year
@@ -47,8 +50,10 @@ past 9999, stays in `_source` and is listed in `_ignored`.
 | `timestamp` beyond the year 294246 | refused by name (`RECORD_MALFORMED`), to the dead letter queue |
 | `json` with the same key twice in an object | Elasticsearch refuses the document by name; the others keep both |
 | infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name |
-| columns of a table whose REPLICA IDENTITY is taken back from FULL | large unchanged arrays of the types marked FULL arrive as NULL: do not |
+| columns of a table whose REPLICA IDENTITY is taken back from FULL | large unchanged values of the types marked FULL arrive as NULL: do not |
 """
+
+_FULL = "only under REPLICA IDENTITY FULL"
 
 _FORMS = {
     LogicalType.BOOLEAN: "`true`, `false`",
@@ -86,11 +91,14 @@ def page() -> str:
 def _line(golden: Golden) -> str:
     column = column_of(golden)
     if column is None:
-        return f"| `{golden.native}` | *left out* | | | | |"
+        why = (
+            "more dimensions than the connector can count" if too_wide(golden.type[0], golden.type[4]) else ""
+        )
+        return f"| `{golden.native}` | *left out* | | | | {why} |".replace("  ", " ")
     schema = TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT32), column), ("id",))
     field = properties(schema)["v"]
     lake = shape_of(schema).fields[1].type
-    form = _FORMS[column.type]
+    form = "number" if is_list(golden.type[0]) else _FORMS[column.type]  # a vector's are finite
     cells = (
         f"`{golden.native}`",
         column.type.value,
@@ -105,9 +113,11 @@ def _line(golden: Golden) -> str:
 def _note(golden: Golden) -> str:
     name, kind, element, element_kind, _ = golden.type
     if element is None:
+        if wants_full(name, kind, element=False):
+            return _FULL
         bounded = name == "numeric" and golden.type[4] >= 4
         return "NaN is refused in Delta" if bounded else ""
-    notes = ["only under REPLICA IDENTITY FULL"] if wants_full(element, element_kind or kind) else []
+    notes = [_FULL] if wants_full(element, element_kind or kind, element=True) else []
     return "; ".join([*notes, *filter(None, [array_limit(element, element_kind or kind)])])
 
 

@@ -1,16 +1,18 @@
 """Records what the real connector says of every type: ``python -m tests.golden.record`` (``make golden``).
 
-Each value is inserted twice, before the snapshot and into the stream, and written to ``types.jsonl`` beside
-this file: the type as the catalogue has it, the value's own text output, and the field's JSON text in Kafka.
+Each value is inserted twice, before the snapshot and into the stream, and written to a file beside this one:
+the type as the catalogue has it, the value's own text output, and the field's JSON text in Kafka. The local
+stack has Postgres' own types (``types.jsonl``). With ``--extensions`` those of pgvector and PostGIS
+are recorded instead (``extensions.jsonl``), on a server that has both and logs logically, for a superuser.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -21,11 +23,10 @@ from headrace.control.connect import Connect
 from headrace.control.kafka import Kafka, Topic
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.document import exact, json_text
-from tests.golden.cases import CASES, LARGE, SETUP
+from tests.golden.suite import BUILT_IN, EXTENSIONS, Suite
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack, running_stack
 
-RECORDS = Path(__file__).with_name("types.jsonl")
 PLACEHOLDER = "__golden_unavailable__"
 _STREAMED = 1_000
 _IDENTITY = {"l": "DEFAULT", "f": "FULL"}
@@ -52,40 +53,52 @@ TEXTS = {"hstore": "v::json::text", "interval": "v::text"}
 
 def main() -> int:
     """Record, and return the exit code."""
-    with running_stack() as stack, fresh_database(stack.endpoints.postgres_dsn, "golden") as database:
-        database.run(*SETUP)
-        tables = {f"t{number}": native for number, native in enumerate(CASES)}
-        for table, native in tables.items():
-            database.run(f"CREATE TABLE {table} (id int PRIMARY KEY, v {native})")
-            _insert(database, table, native, 0)
-        large = {f"{how}{number}": native for how in "lf" for number, native in enumerate(LARGE)}
-        for table, native in large.items():
-            database.run(
-                f"CREATE TABLE {table} (id int PRIMARY KEY, v {native}, other int)",
-                f"ALTER TABLE {table} ALTER v SET STORAGE EXTERNAL",
-                f"ALTER TABLE {table} REPLICA IDENTITY {_IDENTITY[table[0]]}",
-                f"INSERT INTO {table} VALUES (1, ({LARGE[native]})::{native})",
-            )
-        capture = _capture(stack, database, [*tables, *large])
-        for table, native in tables.items():
-            _insert(database, table, native, _STREAMED)
-        for table in large:
-            database.run(f"UPDATE {table} SET other = 1")
-        wanted = {table: 2 * (len(CASES[native]) + 1) for table, native in tables.items()}
-        found = _read(stack, capture, wanted | dict.fromkeys(large, 2))
-        with RECORDS.open("w", encoding="utf-8") as stream:
-            for table, native in tables.items():
-                for line in _lines(database, table, native, found[table].values()):
-                    stream.write(json.dumps(line, ensure_ascii=False) + "\n")
-            for table, native in large.items():
-                first, last = (json_text(image["v"]) for _, image in sorted(found[table].items()))
-                line = {"native": native, "type": _type(database, table), "phase": _UNCHANGED[table[0]]}
-                stream.write(json.dumps(line | {"value": "" if last == first else last}) + "\n")
+    parser = argparse.ArgumentParser(prog="make golden", description="Record what the connector says.")
+    parser.add_argument("--extensions", metavar="URL", help="record pgvector and PostGIS, on this server")
+    asked = parser.parse_args()
+    suite = EXTENSIONS if asked.extensions else BUILT_IN
+    with (
+        running_stack() as stack,
+        fresh_database(asked.extensions or stack.endpoints.postgres_dsn, "golden") as database,
+    ):
+        _record(suite, stack, database)
     return 0
 
 
-def _insert(database: Database, table: str, native: str, first: int) -> None:
-    for number, literal in enumerate((*CASES[native], "NULL")):
+def _record(suite: Suite, stack: RunningStack, database: Database) -> None:
+    cases = suite.cases
+    database.run(*suite.setup)
+    tables = {f"t{number}": native for number, native in enumerate(cases)}
+    for table, native in tables.items():
+        database.run(f"CREATE TABLE {table} (id int PRIMARY KEY, v {native})")
+        _insert(database, table, native, cases[native], 0)
+    large = {f"{how}{number}": native for how in "lf" for number, native in enumerate(suite.large)}
+    for table, native in large.items():
+        database.run(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, v {native}, other int)",
+            f"ALTER TABLE {table} ALTER v SET STORAGE EXTERNAL",
+            f"ALTER TABLE {table} REPLICA IDENTITY {_IDENTITY[table[0]]}",
+            f"INSERT INTO {table} VALUES (1, ({suite.large[native]})::{native})",
+        )
+    capture = _capture(stack, database, [*tables, *large])
+    for table, native in tables.items():
+        _insert(database, table, native, cases[native], _STREAMED)
+    for table in large:
+        database.run(f"UPDATE {table} SET other = 1")
+    wanted = {table: 2 * (len(cases[native]) + 1) for table, native in tables.items()}
+    found = _read(stack, capture, wanted | dict.fromkeys(large, 2))
+    with suite.records.open("w", encoding="utf-8") as stream:
+        for table, native in tables.items():
+            for line in _lines(database, table, native, found[table].values()):
+                stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+        for table, native in large.items():
+            first, last = (json_text(image["v"]) for _, image in sorted(found[table].items()))
+            line = {"native": native, "type": _type(database, table), "phase": _UNCHANGED[table[0]]}
+            stream.write(json.dumps(line | {"value": "" if last == first else last}) + "\n")
+
+
+def _insert(database: Database, table: str, native: str, literals: Iterable[str], first: int) -> None:
+    for number, literal in enumerate((*literals, "NULL")):
         database.run(f"INSERT INTO {table} VALUES ({first + number}, ({literal})::{native})")
 
 

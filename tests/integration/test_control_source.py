@@ -46,6 +46,10 @@ CREATE TABLE t (a int PRIMARY KEY, b int NOT NULL UNIQUE);
 ALTER TABLE t REPLICA IDENTITY USING INDEX t_b_key
 """
 NAMESAKE = 'CREATE TABLE t (id int PRIMARY KEY, at time[]); CREATE TABLE "time" (id int)'
+EXTENSION_NAMESAKE = """
+CREATE SCHEMA other; CREATE EXTENSION hstore SCHEMA other; CREATE TABLE hstore (id int);
+CREATE TABLE t (id int PRIMARY KEY, more other.hstore)
+"""
 DROP_SLOT = """
 DO $$ BEGIN
   FOR attempt IN 1..500 LOOP
@@ -143,6 +147,7 @@ def test_the_catalogue_says_what_each_column_means(database: Database) -> None:
          "SOURCE_TABLE_PARTITION", False),
         ('CREATE TABLE t (id int PRIMARY KEY, "Ä" text, "ä" text)', "SOURCE_COLUMN_CASE", True),
         (NAMESAKE, "SOURCE_TYPE_NAMESAKE", False),
+        (EXTENSION_NAMESAKE, "SOURCE_TYPE_NAMESAKE", False),
         ("CREATE TYPE pair AS (x int, y int); CREATE TABLE t (k pair PRIMARY KEY)", "SOURCE_KEY_TYPE", False),
     ],
 )  # fmt: skip

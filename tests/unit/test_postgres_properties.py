@@ -9,7 +9,7 @@ import pytest
 from connectors.base import Capture, topic_of
 from connectors.postgres import PostgresSource
 from connectors.postgres.properties import connector_properties
-from connectors.postgres.types import logical_type, numeric_digits
+from connectors.postgres.types import is_list, logical_type, numeric_digits
 from connectors.registry import build, kind_of
 from headrace.model.errors import UsageError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
@@ -122,6 +122,8 @@ def test_an_unreadable_url_and_an_unknown_kind_are_refused_by_name() -> None:
         ("bit", "b", None),
         ("point", "b", None),
         ("address", "c", None),
+        ("vector", "e", None),
+        ("geometry", "b", None),
     ],
 )
 def test_a_type_has_a_meaning_or_is_left_out(name: str, kind: str, meaning: LogicalType | None) -> None:
@@ -135,6 +137,24 @@ def test_arrays_are_taken_only_of_elements_that_arrive_whole() -> None:
     assert logical_type("numeric", "b", element=True) is None
     assert logical_type("numeric", "b", element=True, full=True) is LogicalType.NUMERIC
     assert logical_type("time", "b", element=True, full=True) is None
+    assert logical_type("vector", "b", element=True, full=True) is None
+
+
+def test_types_whose_large_values_go_missing_are_taken_only_with_the_old_row() -> None:
+    assert logical_type("vector", "b") is None
+    assert logical_type("vector", "b", full=True) is LogicalType.FLOAT32
+    assert is_list("vector")
+    assert logical_type("geometry", "b", full=True) is LogicalType.OTHER
+    assert not is_list("geometry")
+
+
+@pytest.mark.parametrize(
+    ("typmod", "meaning"), [(-1, None), (1, LogicalType.OTHER), (32_767, LogicalType.OTHER), (32_768, None)]
+)
+def test_a_sparse_vector_is_taken_when_its_dimensions_can_be_counted(
+    typmod: int, meaning: LogicalType | None
+) -> None:
+    assert logical_type("sparsevec", "b", full=True, typmod=typmod) is meaning
 
 
 @pytest.mark.parametrize(
