@@ -57,7 +57,7 @@ _LISTS = frozenset({"vector", "halfvec"})
 _WHEN_FULL = frozenset({"vector", "halfvec", "sparsevec", "geometry", "geography"})
 """Types whose large unchanged values arrive as NULL, unless the log holds the old row whole."""
 
-CLAIMED = frozenset({*_WHEN_FULL, "citext", "hstore", "ltree", "isbn"})
+CLAIMED = frozenset({*_WHEN_FULL, "citext", "hstore", "ltree"})
 """Names by which the connector knows the types of extensions, whatever type of whatever schema has them."""
 
 _OWN = ("b", "r")  # base types and ranges; a table's rows may be of a type of any name

@@ -50,7 +50,7 @@ past 9999, stays in `_source` and is listed in `_ignored`.
 | `timestamp` beyond the year 294246 | refused by name (`RECORD_MALFORMED`), to the dead letter queue |
 | `json` with the same key twice in an object | Elasticsearch refuses the document by name; the others keep both |
 | infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name |
-| columns of a table whose REPLICA IDENTITY is taken back from FULL | large unchanged values of the types marked FULL arrive as NULL: do not |
+| columns of a table whose REPLICA IDENTITY is taken back from FULL | large unchanged values of the types marked FULL arrive as NULL, or stop the connector where the column is NOT NULL: do not |
 """
 
 _FULL = "only under REPLICA IDENTITY FULL"
