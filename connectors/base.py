@@ -133,8 +133,16 @@ class Source(Protocol):
         """Return the user tables of the schemas that could be captured, by name."""
         ...
 
-    def preflight(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[Finding]:
-        """Return everything that speaks for or against capturing ``tables``; changes nothing."""
+    def preflight(
+        self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1
+    ) -> list[Finding]:
+        """Return everything that speaks for or against capturing ``tables``; changes nothing.
+
+        Args:
+            tables: Which.
+            keys: The keys that the user declares.
+            partitions: Of how many partitions each table's topic is to be.
+        """
         ...
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:

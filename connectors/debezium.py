@@ -24,7 +24,7 @@ from headrace.model.position import Position
 from headrace.model.schema import Column, LogicalType, TableSchema
 from headrace.model.values import key_reader
 
-__all__ = ["ENVELOPE", "Decoder", "Drift", "Placed", "streamed"]
+__all__ = ["ENVELOPE", "Decoder", "Drift", "Placed", "lsn_of", "streamed"]
 
 ENVELOPE = (
     "before string, after string, op string, "
@@ -277,7 +277,7 @@ class Decoder:
         return self._key_of({name: self._scalar(name, image[name]) for name in self._schema.key})
 
     def _decode(self, origin: Origin, op: str | None, before: Image, after: Image) -> Record:
-        position = Position(self._epoch, origin.offset)
+        position = Position(self._epoch, origin.offset, origin.partition)
         if op in ("c", "u", "r"):
             if after is None:
                 return Poison(origin, "RECORD_WITHOUT_ROW", f"op {op!r} carries no row image")
@@ -356,6 +356,15 @@ _split = msgspec.json.Decoder(_Envelope).decode
 def _image(image: msgspec.Raw) -> bytes | None:
     text = bytes(image)
     return None if text == b"null" else text
+
+
+def lsn_of(value: bytes | None) -> int | None:
+    """Return the LSN that a record's envelope tells; None where there is none, as in rows that were read."""
+    try:
+        source = _split(value or b"{}").source
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return source.lsn if source is not None else None
 
 
 def streamed(snapshot: str | None) -> bool:

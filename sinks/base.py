@@ -94,7 +94,10 @@ class Sink(Protocol):
         ...
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
-        """Remove every row stored with a version below ``position.version``; return how many."""
+        """Remove every row stored with a version below ``position.version``; return how many.
+
+        Rows of other partitions stay: only versions from ``position.floor`` on are meant.
+        """
         ...
 
     def progress(self, places: Collection[Place] | None = None) -> Progress:

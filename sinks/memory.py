@@ -102,7 +102,9 @@ class MemorySink:
     def truncate(self, schema: TableSchema, position: Position) -> int:
         rows = self._store.tables[schema.table]
         older = [
-            key for key, (version, row) in rows.items() if row is not None and version < position.version
+            key
+            for key, (version, row) in rows.items()
+            if row is not None and position.floor <= version < position.version
         ]
         rows.update(dict.fromkeys(older, (position.version, None)))
         return len(older)

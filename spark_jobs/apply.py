@@ -18,6 +18,7 @@ from headrace.model.change import Change, Ignored, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.model.key import Key
 from headrace.model.outcome import ROW_MISSING, Deferred, Outcome, Rejected, Stale
+from headrace.model.position import OFFSET_BITS
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
 from sinks.base import Sink
@@ -104,18 +105,30 @@ def _in_order_of_keys(
     """
     moved = {c.key: c.moved_from for c in latest if c.partial and c.moved_from is not None}
     if moved:
-        since = min(change.position.version for change in drained.taken)
+        since = _since(drained.taken)
         found = sink.rows(schema, list(set(moved.values())))
         filled = []
         for change in latest:
             if change.key in moved:
                 row = found.get(moved[change.key])
-                theirs = row is not None and row.version < drained.moved_until.get(change.key, since)
-                filled.append(change.filled(row.row if row is not None and theirs else {}))
+                if row is not None:
+                    until = drained.moved_until.get(change.key, since.get(row.version >> OFFSET_BITS, 0))
+                    row = row if row.version < until else None
+                filled.append(change.filled(row.row if row is not None else {}))
         yield filled
         latest = [change for change in latest if change.key not in moved]
     if latest:
         yield latest
+
+
+def _since(taken: Iterable[Change]) -> dict[int, int]:
+    """Return, by epoch and partition, the first version that is in the batch."""
+    since: dict[int, int] = {}
+    for change in taken:
+        version = change.position.version
+        place = version >> OFFSET_BITS
+        since[place] = min(version, since.get(place, version))
+    return since
 
 
 def _without_row(sink: Sink, schema: TableSchema, changes: list[Change]) -> set[Key]:
@@ -266,8 +279,7 @@ class _Waiting:
         if record.table in self.rows:
             _write(self.sink, schema, self.rows[record.table].drain(), self.report)
         self.sink.truncate(schema, record.position)
-        self.report.holds.empty(str(record.table), record.position.version)
-        self.report.table(record.table)["applied"] += 1
+        self.report.emptied(record)
 
     def refuse(self, record: Poison) -> None:
         """Put a record aside that says nothing."""

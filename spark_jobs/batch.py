@@ -16,7 +16,8 @@ from headrace.observe.failpoints import hit
 from spark_jobs.apply import carry_of, holds_of, partition_applier, sink_of
 from spark_jobs.decode import envelopes
 from spark_jobs.driver_apply import apply_in_driver, apply_raw
-from spark_jobs.offsets import Ranges, Span, planned, settled_last
+from spark_jobs.emptying import Emptyings
+from spark_jobs.offsets import Ranges, Span, planned, refuse_more_partitions, settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
 from spark_jobs.reader import Reader, Unreadable
@@ -60,6 +61,7 @@ class Batches:
         self._progress = progress
         self._turn = turn
         self._holding = holding
+        self._emptyings = Emptyings(spec)
         self._reader = Reader(spec.kafka_bootstrap, f"headrace-{spec.sink}")
         self._over = False
         self._at_rest = time.monotonic()
@@ -131,6 +133,7 @@ class Batches:
         started = time.monotonic()
         spec, progress, session = self._spec, self._progress, kafka.sparkSession
         span = planned(spec.checkpoint, batch_id)
+        refuse_more_partitions(spec.tables, span.partitions)
         hit("batch.planned", spec.kind)
         with self._turn, self._reading():
             pipeline = _patiently(self._holding.pipeline, progress)
@@ -140,6 +143,7 @@ class Batches:
             report = self._straight(session, pipeline, batch_id, span)
             if report is None:
                 report = self._by_spark(envelopes(kafka, spec.tables), pipeline, batch_id)
+            _patiently(lambda: self._emptyings.empty(sink, report, span.begins, span.ends), progress)
             settle(spec, sink, batch_id, session, report, span.ends)
             carry_of(pipeline, batch_id).discard(report.spent)
             progress.batch(batch_id, time.monotonic() - started, report, span.ends)
@@ -199,8 +203,11 @@ class Batches:
             again = read_again(session, self._spec, part)
             with kafka_has_it(self._spec.sink):
                 report = self._by_spark(again, pipeline, batch_id)
+            begins = {place: begin - 1 for place, (begin, _) in part.items()}
+            ends = {place: end - 1 for place, (_, end) in part.items()}
+            self._emptyings.empty(sink, report, begins, ends)
             set_aside_again(self._spec, session, report)
-            sink.settle({place: end - 1 for place, (_, end) in part.items()})
+            sink.settle(ends)
             self._progress.request(report)
 
 

@@ -36,14 +36,14 @@ class Request(BaseModel):
     Args:
         replay: File of letters → those to apply again, as ``[topic, epoch, partition, offset]``.
         release: Table → rows to be no longer taken as behind.
-        swept: Table → version below which a resnapshot has removed everything.
+        swept: Table → versions: everything below each, of its partition, was removed by a resnapshot.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     replay: dict[str, list[tuple[str, int, int, int]]] = {}
     release: dict[str, list[str]] = {}
-    swept: dict[str, int] = {}
+    swept: dict[str, list[int]] = {}
 
 
 class Desk:
@@ -96,8 +96,9 @@ class Desk:
 
     def _answer(self, request: Request) -> dict[str, Any]:
         report = self._replay(request) if request.replay else Report(holds=load_holds(self._spec.checkpoint))
-        for table, version in request.swept.items():
-            report.holds.empty(table, version)
+        for table, versions in request.swept.items():
+            for version in versions:
+                report.holds.empty(table, Position.from_version(version))
         for table, rows in request.release.items():
             for row in rows:
                 report.holds.held.get(table, {}).pop(row, None)
@@ -139,7 +140,7 @@ def _again(letters: list[Letter], spec: PipelineSpec, holds: Holds) -> Iterator[
     for letter in letters:
         place = letter.id
         origin = Origin(place.topic, place.partition, place.offset)
-        version = Position(place.epoch, place.offset).version
+        version = Position(place.epoch, place.offset, place.partition).version
         if epochs.get(place.topic) != place.epoch:
             yield Ignored(origin, "its topic is not this one any more")
         elif letter.row is not None and version not in holds.missing(letter.table, letter.row):

@@ -16,6 +16,7 @@ from typing import Any
 from headrace.config.pipeline import write_private
 from headrace.model.change import Change
 from headrace.model.outcome import Rejected
+from headrace.model.position import Position
 
 __all__ = ["BEHIND", "Holds", "load_holds", "nameless_row", "save_holds"]
 
@@ -37,12 +38,12 @@ class Holds:
     Args:
         held: Table → row → versions of its rejected changes.
         healed: Table → row → version of its newest change that made it whole.
-        emptied: Table → version below which a truncate has removed everything.
+        emptied: Table → floor → version: from the one to below the other a truncate has removed everything.
     """
 
     held: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     healed: dict[str, dict[str, int]] = field(default_factory=dict)
-    emptied: dict[str, int] = field(default_factory=dict)
+    emptied: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def hold(self, table: str, row: str, version: int) -> None:
         """Note a rejected change."""
@@ -56,16 +57,23 @@ class Holds:
             healed = self.healed.setdefault(table, {})
             healed[row] = max(version, healed.get(row, -1))
 
-    def empty(self, table: str, version: int) -> None:
-        """Note that everything older is gone."""
-        self.emptied[table] = max(version, self.emptied.get(table, -1))
+    def empty(self, table: str, position: Position) -> None:
+        """Note that everything older of the position's partition is gone."""
+        self._empty(table, str(position.floor), position.version)
+
+    def _empty(self, table: str, floor: str, version: int) -> None:
+        emptied = self.emptied.setdefault(table, {})
+        emptied[floor] = max(version, emptied.get(floor, -1))
 
     def missing(self, table: str, row: str) -> set[int]:
         """Return the versions of the changes that the row still lacks."""
         whole = self.healed.get(table, {}).get(row, -1)
-        gone = self.emptied.get(table, -1)
         versions = self.held.get(table, {}).get(row, ())
-        return {version for version in versions if version > whole and version >= gone}
+        return {version for version in versions if version > whole and not self._gone(table, version)}
+
+    def _gone(self, table: str, version: int) -> bool:
+        emptied = self.emptied.get(table, {})
+        return any(int(floor) <= version < below for floor, below in emptied.items())
 
     def blocks(self, table: str, change: Change, taken: Iterable[Change]) -> bool:
         """Return whether the change may not be applied because it would build on a row that is behind.
@@ -94,8 +102,9 @@ class Holds:
         for table, healed in other.healed.items():
             for row, version in healed.items():
                 self.heal(table, row, version)
-        for table, version in other.emptied.items():
-            self.empty(table, version)
+        for table, emptied in other.emptied.items():
+            for floor, version in emptied.items():
+                self._empty(table, floor, version)
 
     def settled(self) -> Holds:
         """Return only what is still behind."""

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from connectors.debezium import Decoder
-from headrace.model.change import Change, Poison
+from headrace.model.change import Change, Poison, Truncate
 from headrace.model.errors import Retry
 from headrace.model.key import Key
 from headrace.model.outcome import Rejected
@@ -36,6 +36,7 @@ class Report:
     spent: list[str] = field(default_factory=list)
     holds: Holds = field(default_factory=Holds)
     drifts: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    truncates: list[dict[str, Any]] = field(default_factory=list)
     error: dict[str, Any] | None = None
 
     def drift(self, tables: Tables, by_topic: Mapping[str, Decoder]) -> Report:
@@ -66,6 +67,13 @@ class Report:
             }
         )
         self.holds.hold(table, record.key.id if record.key else nameless_row(o.partition, o.offset), version)
+
+    def emptied(self, record: Truncate) -> None:
+        """Note a truncate, which other partitions of its topic do not tell of."""
+        o = record.origin
+        self.truncates.append({"topic": o.topic, "partition": o.partition, "offset": o.offset, "lsn": o.lsn})
+        self.holds.empty(str(record.table), record.position)
+        self.table(record.table)["applied"] += 1
 
     def took(self, changes: Sequence[Change], bad: Mapping[Key, Rejected], stale: int) -> None:
         """Count changes of one table that were dealt with, those of ``bad`` rows as rejected."""
@@ -99,6 +107,7 @@ class Report:
                 "spent": self.spent,
                 "holds": self.holds.as_dict(),
                 "drifts": self.drifts,
+                "truncates": self.truncates,
                 "error": self.error,
             }
         )
@@ -118,6 +127,7 @@ class Report:
         if other.holds is not self.holds:
             self.holds.add(other.holds)
         self.drifts.update(other.drifts)
+        self.truncates.extend(other.truncates)
         self.error = self.error or other.error
 
     @classmethod
@@ -132,9 +142,8 @@ class Report:
     def load(cls, data: bytes) -> Report:
         """Invert :meth:`dump`."""
         raw = orjson.loads(data)
-        latency = Histogram({int(k): v for k, v in raw["latency"].items()})
-        holds = Holds.from_dict(raw["holds"])
-        return cls(raw["tables"], latency, raw["rejects"], raw["spent"], holds, raw["drifts"], raw["error"])
+        raw |= {"latency": Histogram({int(k): v for k, v in raw["latency"].items()})}
+        return cls(**(raw | {"holds": Holds.from_dict(raw["holds"])}))
 
 
 def store_may_recover(error: dict[str, Any]) -> bool:

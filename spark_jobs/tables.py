@@ -37,4 +37,4 @@ class Tables:
     def place(self, origin: Origin) -> tuple[TableId, int]:
         """Return the table a record belongs to and its version there."""
         table, epoch = self.topics[origin.topic]
-        return table, Position(epoch, origin.offset).version
+        return table, Position(epoch, origin.offset, origin.partition).version

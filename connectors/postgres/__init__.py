@@ -44,9 +44,11 @@ class PostgresSource:
         with session(self._known) as connection:
             return catalogue.list_tables(connection, schemas)
 
-    def preflight(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[Finding]:
+    def preflight(
+        self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1
+    ) -> list[Finding]:
         with session(self._known) as connection:
-            told = preflight.check_tables(connection, tables, keys or {})
+            told = preflight.check_tables(connection, tables, keys or {}, spread=partitions > 1)
             return [*preflight.check_server(connection), *told]
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:

@@ -19,6 +19,7 @@ from connectors.postgres.catalogue import (
 from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.reread import why_unreadable
 from connectors.postgres.session import Session, quoted, rows
+from connectors.postgres.spread import check_spread
 from connectors.postgres.suspects import check_values
 from connectors.postgres.types import CLAIMED
 from headrace.model.finding import Finding, Severity
@@ -169,8 +170,17 @@ def _free(code: str, thing: str, setting: str, total: int, used: int) -> Finding
     return _ok(code, f"{total - used} of {total} {thing}s are free")
 
 
-def check_tables(connection: Session, tables: Sequence[TableId], keys: Keys) -> Iterator[Finding]:
-    """Yield what speaks for or against each table; ``keys`` are those that the user declares."""
+def check_tables(
+    connection: Session, tables: Sequence[TableId], keys: Keys, *, spread: bool = False
+) -> Iterator[Finding]:
+    """Yield what speaks for or against each table.
+
+    Args:
+        connection: To the database.
+        tables: Which.
+        keys: Those that the user declares.
+        spread: Whether the changes of each are to be spread over several partitions.
+    """
     if not tables:
         yield _error(
             "SOURCE_NO_TABLES", "No table was found to capture.", "Name them with --table schema.name."
@@ -206,6 +216,8 @@ def check_tables(connection: Session, tables: Sequence[TableId], keys: Keys) -> 
             fit.append(table)
     for schema in read_tables(connection, fit, keys):
         yield _ok("SOURCE_TABLE", f"{schema.table}: key ({', '.join(schema.key)})")
+        if spread:
+            yield from check_spread(connection, schema)
         if why := why_unreadable(schema.table, [column.type for column in schema.key_columns]):
             yield _warning(
                 "SOURCE_TABLE_REREAD",

@@ -47,7 +47,8 @@ def resnapshot(
             f"{', '.join(plan.sinks) or 'no sink'} of rows older than these offsets:",
             highlight=False,
         )
-        out.print(grid(("table", "offset>"), [(table, number(mark)) for table, mark in plan.tables.items()]))
+        marks = [(table, ", ".join(map(number, marks))) for table, marks in plan.tables.items()]
+        out.print(grid(("table", "offset>"), marks))
         return
     swept = work.resnapshot(
         context, source, tables=chosen, sinks=only, sweep_many=sweep_many, say=say_to(as_json=as_json)

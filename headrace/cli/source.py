@@ -18,6 +18,7 @@ from headrace.control.context import Context
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
+from headrace.model.position import MAX_PARTITIONS
 from headrace.model.schema import TableId
 
 __all__ = ["register"]
@@ -51,6 +52,17 @@ Keys = Annotated[
 ]
 
 
+Partitions = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=MAX_PARTITIONS,
+        help="Partitions of each table's topic; with several, one table's changes are applied by several"
+        " tasks at once.",
+    ),
+]
+
+
 @commands.command("check")
 @fails_clearly
 def check(
@@ -58,6 +70,7 @@ def check(
     table: Tables = None,
     schema: Schemas = None,
     key: Keys = None,
+    partitions: Partitions = 1,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -70,6 +83,7 @@ def check(
         tables=[table_id(name) for name in table or ()],
         schemas=schema or ["public"],
         keys=dict(map(_declared, key or ())),
+        partitions=partitions,
     )
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
     if as_json:
@@ -97,6 +111,7 @@ def add(
             min=-1, help="How long topics keep changes; -1: for ever, so that later sinks can load."
         ),
     ] = -1,
+    partitions: Partitions = 1,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -113,7 +128,10 @@ def add(
         schemas=schema or ["public"],
         keys=dict(map(_declared, key or ())),
         settings=SourceSettings(
-            heartbeat_ms=heartbeat_ms, snapshot_threads=snapshot_threads, retention_ms=retention_ms
+            heartbeat_ms=heartbeat_ms,
+            snapshot_threads=snapshot_threads,
+            retention_ms=retention_ms,
+            partitions=partitions,
         ),
         wait=wait,
         say=say_to(as_json=as_json),

@@ -39,11 +39,13 @@ class TableSpec(_Spec):
         topic: Its Kafka topic.
         epoch: Incarnation of that topic; the high part of every position.
         table: ``TableSchema.as_dict()``.
+        partitions: How many the topic has; fixed for the epoch.
     """
 
     topic: str
     epoch: int = Field(ge=0)
     table: dict[str, Any]
+    partitions: int = Field(default=1, ge=1)
 
     @property
     def schema_(self) -> TableSchema:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.model.errors import UsageError
+from headrace.model.position import MAX_PARTITIONS
 
 __all__ = ["NAME", "SourceSettings", "valid_name"]
 
@@ -39,7 +40,8 @@ class SourceSettings(BaseModel):
         snapshot_threads: Parallel readers of the initial snapshot.
         snapshot_chunk_rows: Rows read at once by an incremental snapshot.
         retention_ms: How long topics keep changes; -1 for ever, which lets a later sink load from them.
-        partitions: Partitions of each table's topic.
+        partitions: Partitions of each table's topic; with several, one table's changes are applied
+            by several tasks at once.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,4 +50,4 @@ class SourceSettings(BaseModel):
     snapshot_threads: Annotated[int, Field(ge=1, le=16)] = 1
     snapshot_chunk_rows: Annotated[int, Field(ge=16, le=100_000)] = 8_192
     retention_ms: Annotated[int, Field(ge=-1)] = -1
-    partitions: Annotated[int, Field(ge=1, le=1)] = 1
+    partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 1

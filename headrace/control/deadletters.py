@@ -230,7 +230,7 @@ def _mark_superseded(context: Context, session: Session) -> None:
     for entry in waiting:
         if entry.sink not in holds:
             holds[entry.sink] = load_holds(context.checkpoints / entry.sink)
-        version = Position(entry.epoch, entry.offset).version
+        version = Position(entry.epoch, entry.offset, entry.partition).version
         row = nameless_row(entry.partition, entry.offset) if entry.row is None else entry.row
         if version not in holds[entry.sink].held.get(entry.table, {}).get(row, ()):
             entry.state, entry.decided_ms = LetterState.SUPERSEDED.value, now_ms()

@@ -303,6 +303,8 @@ def _gap(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict
         return Verdict(State.RESYNC_REQUIRED, said, again)
     if source.ends is None or sink.progress is None:
         return None
+    if sum(topic == table.topic for topic, _ in source.ends) > source.entry.partitions:
+        return Verdict(State.RESYNC_REQUIRED, f"the topic {table.topic} has got more partitions", remedy)
     for (topic, partition), (first, _) in source.ends.items():
         settled = sink.progress.next_offsets.get((topic, partition), 0)
         if topic == table.topic and settled < first:

@@ -87,8 +87,12 @@ def read_progress(directory: Path, sink: str) -> SinkProgress | None:
     )
 
 
-def wait_settled(directory: Path, sink: str, ends: Mapping[str, int], *, say: Callable[[str], None]) -> None:
-    """Return when the sink has settled topics up to ``ends``; patient with a slow sink, not with one at rest.
+def wait_settled(
+    directory: Path, sink: str, ends: Mapping[tuple[str, int], int], *, say: Callable[[str], None]
+) -> None:
+    """Return when the sink has settled partitions up to ``ends``.
+
+    It is patient with a slow sink, not with one at rest.
 
     Raises:
         SinkError: When the sink's query does not run (``SINK_AT_REST``).
@@ -103,7 +107,7 @@ def wait_settled(directory: Path, sink: str, ends: Mapping[str, int], *, say: Ca
                 hint=f"headrace sink resume {sink}; then run the same command again.",
             )
         settled = progress.next_offsets if progress else {}
-        behind = sum(max(0, end - settled.get((topic, 0), 0)) for topic, end in ends.items())
+        behind = sum(max(0, end - settled.get(place, 0)) for place, end in ends.items())
         if behind == 0:
             return
         if behind != told:

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from connectors.base import Capture
-from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
+from headrace.config.pipeline import PipelineSpec, load_pipeline, write_private
 from headrace.control import resnapshot
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
@@ -286,8 +286,5 @@ def _restart(context: Context, source: SourceEntry, sink: SinkEntry, *, paused: 
 
 
 def _with(spec: PipelineSpec, tables: Mapping[str, SourceTableEntry], *, paused: bool) -> PipelineSpec:
-    specs = tuple(
-        TableSpec(topic=table.topic, epoch=table.epoch, table=tables[table.topic].table)
-        for table in spec.tables
-    )
+    specs = tuple(table.model_copy(update={"table": tables[table.topic].table}) for table in spec.tables)
     return spec.model_copy(update={"tables": specs, "paused": paused})

@@ -72,6 +72,11 @@ class SourceEntry(_Base):
         cascade="all, delete-orphan", order_by="SourceTableEntry.place", lazy="selectin"
     )
 
+    @property
+    def partitions(self) -> int:
+        """Return how many partitions each table's topic was made with."""
+        return int(self.settings.get("partitions", 1))
+
 
 class SourceTableEntry(_Base):
     """One captured table."""
@@ -288,10 +293,10 @@ class Registry:
             found = session.get_one(SinkEntry, sink)
             found.incomplete = {name: first for name, first in found.incomplete.items() if name != topic}
 
-    def reread(self, source: str) -> dict[str, tuple[int, int]]:
-        """Return topic → mark and end of its last resnapshot that was read whole.
+    def reread(self, source: str) -> dict[str, tuple[list[int], list[int]]]:
+        """Return topic → marks and ends, by partition, of its last resnapshot that was read whole.
 
-        From the mark on the topic tells of every live row; before it, also of rows that are gone
+        From the marks on the topic tells of every live row; before them, also of rows that are gone
         without a record of their end.
         """
         query = select(ResnapshotEntry).where(
@@ -300,9 +305,9 @@ class Registry:
         with self.begin() as session:
             runs = session.scalars(query.order_by(ResnapshotEntry.begun_ms)).all()
         return {
-            topic: (mark, run.plan["ends"][topic])
+            topic: (_each(marks), _each(run.plan["ends"][topic]))
             for run in runs
-            for topic, mark in run.plan["marks"].items()
+            for topic, marks in run.plan["marks"].items()
         }
 
     def next_epoch(self, topic: str) -> int:
@@ -357,6 +362,11 @@ def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "busy_timeout = 30000"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _each(told: int | list[int]) -> list[int]:
+    """Return offsets by partition; one alone is of a topic that has one."""
+    return [told] if isinstance(told, int) else told
 
 
 def _add_column(session: Session, table: str, column: str, kind: str) -> None:

@@ -1,8 +1,9 @@
 """Resnapshot by mark and sweep: read every row anew beside the stream, then remove what was not seen.
 
-The mark is the end offset S of each table's topic. Every live row gets a newer record at or above S,
-from the snapshot or from the stream; when a sink has settled past the snapshot's end, a row still
-stored below S is gone from the source. Readers never see a gap, and other tables keep streaming.
+The mark is the end offset S of each partition of a table's topic. Every live row gets a newer record at
+or above its partition's S, from the snapshot or from the stream; when a sink has settled past the snapshot's
+end, a row still stored below S is gone from the source. Readers never see a gap, and other tables keep
+streaming.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ class Plan:
 
     Args:
         source: The source.
-        tables: Table → end offset S of its topic now.
+        tables: Table → end offset S of each partition of its topic now.
         sinks: Sinks that will be swept.
         rows: About how many rows will be read, by the database's statistics.
     """
 
     source: str
-    tables: dict[str, int]
+    tables: dict[str, list[int]]
     sinks: tuple[str, ...]
     rows: int
 
@@ -79,7 +80,7 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: 
     chosen = _chosen(entry, tables)
     return Plan(
         source=name,
-        tables={str(table.schema.table): _mark(Kafka(context.kafka_bootstrap), table) for table in chosen},
+        tables={str(t.schema.table): _marks(Kafka(context.kafka_bootstrap), entry, t) for t in chosen},
         sinks=tuple(found.name for found in _sinks(registry, name, sinks)),
         rows=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
     )
@@ -120,7 +121,7 @@ def resnapshot(
         _refuse_not_streaming(context, entry, capture.connector)
         chosen = _chosen(entry, tables)
         run = _begin(
-            registry, name, {t.topic: _mark(kafka, t) for t in chosen}, _sinks(registry, name, sinks)
+            registry, name, {t.topic: _marks(kafka, entry, t) for t in chosen}, _sinks(registry, name, sinks)
         )
         say(f"reading {len(chosen)} tables anew")
         try:
@@ -130,7 +131,7 @@ def resnapshot(
             raise
     else:
         say("going on with the resnapshot that was interrupted")
-    marks: dict[str, int] = run.plan["marks"]
+    marks: dict[str, list[int]] = run.plan["marks"]
     chosen = [table for table in entry.tables if table.topic in marks]
     if run.phase == "reading":
         try:
@@ -138,7 +139,7 @@ def resnapshot(
         except SourceError:
             _end(registry, run, "aborted")
             raise
-        ends = {t.topic: _mark(kafka, t) for t in chosen}
+        ends = {t.topic: _marks(kafka, entry, t) for t in chosen}
         run = _advance(registry, run, "sweeping", ends=ends)
     swept = [
         done
@@ -171,19 +172,19 @@ def _sinks(registry: Registry, source: str, only: Sequence[str]) -> list[SinkEnt
     return [entry for entry in found if not only or entry.name in only]
 
 
-def _mark(kafka: Kafka, table: SourceTableEntry) -> int:
-    """Return the end of the table's topic.
+def _marks(kafka: Kafka, source: SourceEntry, table: SourceTableEntry) -> list[int]:
+    """Return the ends of the table's topic, by partition.
 
-    A sweep compares offsets, which order records only within one partition.
+    A sweep compares offsets, which order a key's records only as long as the key stays where it is.
     """
     ends = kafka.ends([table.topic])
-    if set(ends) != {(table.topic, 0)}:
+    if len(ends) != source.partitions:
         raise SourceError(
-            f"The topic {table.topic} has {len(ends)} partitions; a sweep needs exactly one.",
+            f"The topic {table.topic} has {len(ends)} partitions, and had {source.partitions}.",
             code="RESNAPSHOT_PARTITIONS",
             hint="Remove the source and add it again.",
         )
-    return ends[table.topic, 0][1]
+    return [ends[place][1] for place in sorted(ends)]
 
 
 def _unfinished(registry: Registry, source: str) -> ResnapshotEntry | None:
@@ -195,7 +196,7 @@ def _unfinished(registry: Registry, source: str) -> ResnapshotEntry | None:
 
 
 def _begin(
-    registry: Registry, source: str, marks: dict[str, int], sinks: Sequence[SinkEntry]
+    registry: Registry, source: str, marks: dict[str, list[int]], sinks: Sequence[SinkEntry]
 ) -> ResnapshotEntry:
     run = ResnapshotEntry(
         id=str(uuid.uuid4()),
@@ -276,24 +277,24 @@ def _sweep(
     say: Say,
 ) -> list[Swept]:
     mine = [table for table in chosen if table.topic in entry.tables]
-    ends = {table.topic: asked["ends"][table.topic] for table in mine}
+    ends = {(table.topic, n): end for table in mine for n, end in enumerate(asked["ends"][table.topic])}
     wait_settled(context.progress, entry.name, ends, say=say)
     swept: list[Swept] = []
     with closing(open_sink(entry)) as sink:
         for table in mine:
-            mark = Position(table.epoch, asked["marks"][table.topic])
+            marks = [Position(table.epoch, at, n) for n, at in enumerate(asked["marks"][table.topic])]
             name = table.schema.table
             versions = [stored.version for stored in sink.scan(table.schema)]
-            older = sum(version < mark.version for version in versions)
+            older = sum(any(mark.floor <= version < mark.version for mark in marks) for version in versions)
             if not sweep_many and older > max(_LARGE_ROWS, _LARGE_SHARE * len(versions)):
                 raise UsageError(
                     f"The sweep of {entry.name} would remove {older:,} of {len(versions):,} rows of {name}.",
                     code="RESNAPSHOT_SWEEP_LARGE",
                     hint="If the source really has so few rows, run it again with --sweep-many.",
                 )
-            removed = sink.truncate(table.schema, mark) if older else 0
+            removed = sum(sink.truncate(table.schema, mark) for mark in marks) if older else 0
             if load_holds(context.checkpoints / entry.name).held.get(str(name)):
-                leave(context, entry.name, Request(swept={str(name): mark.version}))
+                leave(context, entry.name, Request(swept={str(name): [mark.version for mark in marks]}))
             say(f"{entry.name}: removed {removed:,} rows of {name} that the source no longer has")
             Registry(context.registry).completed(entry.name, table.topic)
             swept.append(Swept(entry.name, str(name), removed))

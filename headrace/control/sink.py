@@ -227,11 +227,12 @@ def _captured(origin: SourceEntry, wanted: Sequence[TableId]) -> list[SourceTabl
 
 
 def _trimmed(
-    kafka: Kafka, captured: Sequence[SourceTableEntry], reread: Mapping[str, tuple[int, int]]
+    kafka: Kafka, captured: Sequence[SourceTableEntry], reread: Mapping[str, tuple[list[int], list[int]]]
 ) -> dict[str, Any]:
     """Return the topics from which a new sink can no longer load every row."""
     ends = kafka.ends([table.topic for table in captured])
-    return {topic: first for (topic, _), (first, _) in ends.items() if first > reread.get(topic, (0, 0))[0]}
+    whole = {(topic, n): mark for topic, (marks, _) in reread.items() for n, mark in enumerate(marks)}
+    return {place[0]: first for place, (first, _) in ends.items() if first > whole.get(place, 0)}
 
 
 def _sweep_gone(
@@ -242,11 +243,12 @@ def _sweep_gone(
     chosen = [table for table in captured if table.topic in reread]
     if not chosen:
         return
-    ends = {table.topic: reread[table.topic][1] for table in chosen}
+    ends = {(table.topic, n): end for table in chosen for n, end in enumerate(reread[table.topic][1])}
     wait_settled(context.progress, entry.name, ends, say=say)
     with closing(open_sink(entry)) as sink:
         for table in chosen:
-            sink.truncate(table.schema, Position(table.epoch, reread[table.topic][0]))
+            for partition, mark in enumerate(reread[table.topic][0]):
+                sink.truncate(table.schema, Position(table.epoch, mark, partition))
 
 
 def _refuse_unfit(findings: Sequence[Finding]) -> None:
@@ -335,6 +337,7 @@ def _versions(sink: Sink, schema: TableSchema) -> tuple[int, int]:
 def _spec(
     context: Context, origin: SourceEntry, entry: SinkEntry, captured: Sequence[SourceTableEntry]
 ) -> PipelineSpec:
+    n = origin.partitions
     return PipelineSpec(
         sink=entry.name,
         kind=entry.kind,
@@ -342,7 +345,7 @@ def _spec(
         source=origin.name,
         kafka_bootstrap=context.kafka_bootstrap,
         placeholder=origin.placeholder,
-        tables=tuple(TableSpec(topic=t.topic, epoch=t.epoch, table=t.table) for t in captured),
+        tables=tuple(TableSpec(topic=t.topic, epoch=t.epoch, table=t.table, partitions=n) for t in captured),
         checkpoint=context.checkpoints / entry.name,
         dead_letters=context.dead_letters / entry.name,
         owner=owner_file(context, entry.name),

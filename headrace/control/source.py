@@ -40,12 +40,13 @@ def check(
     tables: Sequence[TableId] = (),
     schemas: Sequence[str] = ("public",),
     keys: Keys | None = None,
+    partitions: int = 1,
 ) -> list[Finding]:
     """Return what speaks for or against adding the database; changes nothing."""
     source = kinds.build(kinds.kind_of(url), url)
     wanted = list(tables) or source.tables(schemas)
     _refuse_unmeant(wanted, keys or {})
-    return source.preflight(wanted, keys)
+    return source.preflight(wanted, keys, partitions=partitions)
 
 
 def add(
@@ -81,9 +82,10 @@ def add(
     kind = kinds.kind_of(url)
     source = kinds.build(kind, url)
     wanted = list(tables) or source.tables(schemas)
+    settings = settings or SourceSettings()
     say("checking the database")
     _refuse_unmeant(wanted, keys or {})
-    _refuse_unfit(source.preflight(wanted, keys))
+    _refuse_unfit(source.preflight(wanted, keys, partitions=settings.partitions))
     password = source.password
     secret = secret_of(context, name)
     capture = Capture(
@@ -91,7 +93,7 @@ def add(
         tables=tuple(source.catalogue(wanted, keys)),
         placeholder=f"__headrace_unavailable_{random.token_hex(8)}",
         password=secret.placeholder,
-        settings=settings or SourceSettings(),
+        settings=settings,
     )
     with Connect(context.connect_url) as connect, ExitStack() as undo:
         kafka = Kafka(context.kafka_bootstrap)

@@ -106,11 +106,11 @@ class OrderContract(Suite):
 
     def test_versions_beyond_a_double_are_told_apart(self, sink: Sink) -> None:
         sink.prepare(ORDERS)
-        middle = [at(5, epoch=2**17), at(MAX_OFFSET - 1, MAX_EPOCH), at(0, epoch=1), at(2**43)]
+        middle = [at(5, epoch=2**17), at(MAX_OFFSET - 1, MAX_EPOCH), at(0, epoch=1), at(2**38)]
         sink.apply(ORDERS, [order(n, position) for n, position in enumerate(middle)])
-        older = [at(4, epoch=2**17), at(MAX_OFFSET - 2, MAX_EPOCH), at(MAX_OFFSET, epoch=0), at(2**43 - 1)]
+        older = [at(4, epoch=2**17), at(MAX_OFFSET - 2, MAX_EPOCH), at(MAX_OFFSET, epoch=0), at(2**38 - 1)]
         assert sink.apply(ORDERS, [order(n, position) for n, position in enumerate(older)]) == [STALE] * 4
-        newer = [at(6, epoch=2**17), at(MAX_OFFSET, MAX_EPOCH), at(1, epoch=1), at(2**43 + 1)]
+        newer = [at(6, epoch=2**17), at(MAX_OFFSET, MAX_EPOCH), at(1, epoch=1), at(2**38 + 1)]
         changes = [order(n, position, item="new") for n, position in enumerate(newer)]
         assert sink.apply(ORDERS, changes) == [APPLIED] * 4
         assert state(sink, ORDERS) == expected(ORDERS, changes)
@@ -151,6 +151,20 @@ class OrderContract(Suite):
         sink.apply(ORDERS, [order(1, at(99)), order(2, at(100)), order(3, at(101))])
         assert sink.truncate(ORDERS, at(100)) == 1
         assert state(sink, ORDERS) == expected(ORDERS, [order(2, at(100)), order(3, at(101))])
+
+    def test_truncate_keeps_rows_of_other_partitions(self, sink: Sink) -> None:
+        sink.prepare(ORDERS)
+        places = [at(n, epoch=1, partition=n % 3) for n in range(1, 31)]
+        earlier = order(31, at(MAX_OFFSET, partition=2))
+        rows = [order(n, place) for n, place in enumerate(places, 1)]
+        sink.apply(ORDERS, [*rows, earlier])
+        assert sink.truncate(ORDERS, at(20, epoch=1, partition=1)) == 7
+        left = [row for row in rows if row.position.partition != 1 or row.position.offset >= 20]
+        assert state(sink, ORDERS) == expected(ORDERS, [*left, earlier])
+        assert sink.apply(ORDERS, [rows[0], order(1, at(21, epoch=1, partition=1))]) == [STALE, APPLIED]
+        assert sink.truncate(ORDERS, at(20, epoch=1)) == 7, "with the first partition goes an earlier life"
+        # Under another number of partitions the same row is somewhere else.
+        assert sink.apply(ORDERS, [order(31, at(0, epoch=1, partition=2))]) == [APPLIED]
 
     # ------------------------------------------------------------ partial images
 

@@ -56,15 +56,15 @@ ORDERS = table(
 """The table most tests use."""
 
 
-def at(offset: int, epoch: int = 0) -> Position:
+def at(offset: int, epoch: int = 0, partition: int = 0) -> Position:
     """Return a position."""
-    return Position(epoch, offset)
+    return Position(epoch, offset, partition)
 
 
 def _origin(position: Position) -> Origin:
     return Origin(
         "shop.public.orders",
-        0,
+        position.partition,
         position.offset,
         lsn=2**40 + position.offset,
         tx=7,

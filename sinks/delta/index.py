@@ -125,10 +125,10 @@ class KeyIndex:
             stays &= ~np.isin(rows, file.deleted)
         return Found(file, rows, sought, content.versions[rows]).only(stays)
 
-    def older(self, directory: Path, file: DataFile, version: int) -> tuple[np.ndarray, pa.Array]:
-        """Return the rows of a file stored with a version below ``version``, and their keys."""
+    def older(self, directory: Path, file: DataFile, floor: int, version: int) -> tuple[np.ndarray, pa.Array]:
+        """Return the rows of a file with versions from ``floor`` to below ``version``, and their keys."""
         content = self._content_of(directory / file.path)
-        rows = np.flatnonzero(content.versions < version)
+        rows = np.flatnonzero((floor <= content.versions) & (content.versions < version))
         if file.deleted is not None:
             rows = np.setdiff1d(rows, file.deleted, assume_unique=True)
         return rows, content.keys.take(pa.array(rows))

@@ -182,7 +182,7 @@ class DeltaSink:
         return {by_id[found.key]: found for found in decode(shape, stored)}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
-        removed = self._writer(schema.table).truncate(position.version)
+        removed = self._writer(schema.table).truncate(position.floor, position.version)
         with self._lock:
             self._unsettled.add(schema.table)
         return removed

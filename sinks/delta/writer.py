@@ -105,10 +105,10 @@ class TableWriter:
         with self.lock:
             return self._committed(lambda: self._stored(pa.array(keys, pa.string())))
 
-    def truncate(self, version: int) -> int:
-        """Remove every row below ``version`` and remember it as deleted then; return how many."""
+    def truncate(self, floor: int, version: int) -> int:
+        """Remove every row from ``floor`` to below ``version``, noted as deleted then; return how many."""
         with self.lock:
-            return self._committed(lambda: self._truncate(version))
+            return self._committed(lambda: self._truncate(floor, version))
 
     def tidy(self, until: float) -> bool:
         """Do what waits for an idle moment, a little at a time; return whether to go on.
@@ -259,10 +259,10 @@ class TableWriter:
                 taken.append(part.take(pa.array(within(place.rows, start, len(part)))))
         return pa.concat_tables(taken)
 
-    def _truncate(self, version: int) -> int:
+    def _truncate(self, floor: int, version: int) -> int:
         touched, keys = [], []
         for file in self.table.files.values():
-            rows, names = self.index.older(self.table.path, file, version)
+            rows, names = self.index.older(self.table.path, file, floor, version)
             if len(rows):
                 touched.append(Found(file, rows, np.zeros_like(rows), np.zeros_like(rows)))
                 keys += names.to_pylist()

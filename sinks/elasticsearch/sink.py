@@ -42,7 +42,7 @@ from sinks.elasticsearch.names import (
     progress_alias,
     tombstones_of,
 )
-from sinks.elasticsearch.tombstones import ANY_PARTITION, AT_ONCE, Tombstones
+from sinks.elasticsearch.tombstones import AT_ONCE, Tombstones
 
 __all__ = ["ElasticsearchSink"]
 
@@ -274,12 +274,13 @@ class ElasticsearchSink:
         table = self._table(schema)
         version = position.version
         self._indices.refresh(table.alias)
-        older = {"query": {"range": {f"{META_FIELD}.version": {"lt": version}}}, "_source": False}
+        versions = {"gte": position.floor, "lt": version}
+        older = {"query": {"range": {f"{META_FIELD}.version": versions}}, "_source": False}
         hits = self._indices.read(table.alias, older, table.document.parse)
         removed = 0
         while page := [hit["_id"] for hit in islice(hits, self.config.chunk_docs)]:
             graves = [
-                table.tombstones.line(ANY_PARTITION, [(key, version) for key in group])
+                table.tombstones.line(position.partition, [(key, version) for key in group])
                 for group in _groups(page)
             ]
             # Before any row goes: those that are gone would not be found and remembered the next time.

@@ -20,10 +20,7 @@ import orjson
 from sinks.elasticsearch.client import Client
 from sinks.elasticsearch.indices import Indices, whole_search
 
-__all__ = ["ANY_PARTITION", "AT_ONCE", "Tombstones"]
-
-ANY_PARTITION = -1
-"""Partition of tombstones that a truncate wrote."""
+__all__ = ["AT_ONCE", "Tombstones"]
 
 AT_ONCE = 128
 """Most rows in one document. Who asks about many rows may have to read a whole document for each."""
@@ -70,7 +67,7 @@ class Tombstones:
             for known, version in self._read().items():
                 self._note(known, version)
             self._read_at = now
-        return max(self._newest.get(partition, 0), self._newest.get(ANY_PARTITION, 0))
+        return self._newest.get(partition, 0)
 
     def line(self, partition: int, deleted: Sequence[tuple[str, int]]) -> bytes:
         """Return the operation that remembers up to :data:`AT_ONCE` rows as deleted, each at its version."""

@@ -196,7 +196,7 @@ class RedisSink:
         with store_errors():
             for page in self._pages(table.keys.head):
                 groups = (page[at : at + _GROUP_ROWS] for at in range(0, len(page), _GROUP_ROWS))
-                there = (self._ours(table, group) for group in groups)
+                there = (self._ours(table, group, position.floor) for group in groups)
                 calls = (
                     Call(None, keys, (*table.preamble, *table.layout.removals(position.text, len(keys))))
                     for keys in there
@@ -289,10 +289,10 @@ class RedisSink:
             self._unlink([table.keys.young, table.keys.elder])
             self._client.redis.hdel(claims_key(self.config.key_prefix), table.keys.head)
 
-    def _ours(self, table: _Table, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the keys that hold rows of this sink."""
+    def _ours(self, table: _Table, keys: Sequence[bytes], floor: int = 0) -> list[bytes]:
+        """Return the keys that hold rows of this sink, from version ``floor`` on."""
         rows = table.layout.fetch(self._client.redis, keys)
-        return [key for key, row in zip(keys, rows, strict=True) if row is not None]
+        return [key for key, row in zip(keys, rows, strict=True) if row is not None and row[0] >= floor]
 
     def _unlink(self, keys: Sequence[bytes | str]) -> None:
         if keys:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.model.change import Change, Op, Origin, collapse
 from headrace.model.key import Key, escape, ids, unescape
 from headrace.model.outcome import APPLIED, Outcome
-from headrace.model.position import MAX_EPOCH, MAX_OFFSET, Position
+from headrace.model.position import MAX_EPOCH, MAX_OFFSET, MAX_PARTITIONS, Position
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from headrace.model.values import (
     canonical,
@@ -33,7 +33,9 @@ from sinks.document import exact
 from sinks.document import json_text as json_text_of
 from sinks.memory import MemorySink
 
-positions = st.builds(Position, st.integers(0, MAX_EPOCH), st.integers(0, MAX_OFFSET))
+positions = st.builds(
+    Position, st.integers(0, MAX_EPOCH), st.integers(0, MAX_OFFSET), st.integers(0, MAX_PARTITIONS - 1)
+)
 parts = st.lists(
     st.none() | st.text() | st.sampled_from(["%null", "%empty", "%", ":", "a:b", ""]), min_size=1, max_size=4
 )

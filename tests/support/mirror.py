@@ -76,10 +76,12 @@ def mirrored(
     schemas: Sequence[str] = ("public",),
     policies: Mapping[str, SchemaPolicy] = _LENIENT,
     keys: Keys | None = None,
+    partitions: int = 1,
 ) -> Iterator[Mirror]:
     """Yield a database made by ``statements`` whose tables are being loaded into three sinks.
 
-    ``policies`` says what these do when columns change, by the ends of their names.
+    ``policies`` says what these do when columns change, by the ends of their names; of ``partitions`` is each
+    table's topic.
     """
     context = open_context(stack.home.root)
     at = stack.endpoints
@@ -90,7 +92,7 @@ def mirrored(
     }
     with fresh_database(at.postgres_dsn, name) as database:
         database.run(*statements)
-        beat = SourceSettings(heartbeat_ms=300)
+        beat = SourceSettings(heartbeat_ms=300, partitions=partitions)
         source.add(context, name, database.dsn, schemas=schemas, keys=keys, settings=beat, wait=False)
         for short, kind in KINDS.items():
             policy = policies.get(short, SchemaPolicy.LENIENT)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.letter import Letter, LetterId
+from headrace.model.position import Position
 from spark_jobs.held import Holds, load_holds, save_holds
 from spark_jobs.letters import read_letters, write_letters
 
@@ -46,6 +47,7 @@ import resource, signal, sys
 from pathlib import Path
 from headrace.model.errors import EnvironmentError_
 from headrace.model.letter import Letter, LetterId
+from headrace.model.position import Position
 from spark_jobs.letters import write_letters
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -75,7 +77,7 @@ def test_rows_behind_survive_a_restart_and_go_when_they_are_whole(tmp_path: Path
     later = load_holds(tmp_path)
     assert later.counts() == {"public.t": 2}
     later.heal("public.t", "1", 7)
-    later.empty("public.t", 6)
+    later.empty("public.t", Position.from_version(6))
     assert later.counts() == {"public.t": 1}
     save_holds(tmp_path, later)
     assert load_holds(tmp_path).held == {"public.t": {"2": [6]}}

@@ -6,21 +6,38 @@ import pytest
 
 from headrace.model.errors import HeadraceError, Retry, SinkError, SinkUnavailable, UsageError
 from headrace.model.key import Key
-from headrace.model.position import EPOCH_BITS, MAX_EPOCH, MAX_OFFSET, OFFSET_BITS, Position
+from headrace.model.position import MAX_EPOCH, MAX_OFFSET, MAX_PARTITIONS, OFFSET_BITS, Position
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from headrace.model.values import canonical, canonical_row, date_days, date_text, key_of, key_text, micros_of
 
 
 class TestPosition:
-    @pytest.mark.parametrize(("epoch", "offset"), [(-1, 0), (0, -1), (MAX_EPOCH + 1, 0), (0, MAX_OFFSET + 1)])
-    def test_nothing_outside_its_range(self, epoch: int, offset: int) -> None:
+    @pytest.mark.parametrize(
+        ("epoch", "offset", "partition"),
+        [
+            (-1, 0, 0),
+            (0, -1, 0),
+            (0, 0, -1),
+            (MAX_EPOCH + 1, 0, 0),
+            (0, MAX_OFFSET + 1, 0),
+            (0, 0, MAX_PARTITIONS),
+        ],
+    )
+    def test_nothing_outside_its_range(self, epoch: int, offset: int, partition: int) -> None:
         with pytest.raises(ValueError, match="outside"):
-            Position(epoch, offset)
+            Position(epoch, offset, partition)
 
     def test_the_bits_are_a_signed_long_without_its_sign(self) -> None:
-        assert EPOCH_BITS + OFFSET_BITS == 63
-        assert Position(MAX_EPOCH, MAX_OFFSET).version == 2**63 - 1
+        assert Position(MAX_EPOCH, MAX_OFFSET, MAX_PARTITIONS - 1).version == 2**63 - 1
         assert Position(0, 0).version == 1
+
+    def test_what_is_below_a_position_is_of_its_partition_or_of_an_earlier_life(self) -> None:
+        first, other = Position(3, 7), Position(3, 7, 2)
+        assert first.floor == 0
+        assert other.floor <= Position(3, 0, 2).version < other.version
+        for elsewhere in (Position(3, MAX_OFFSET, 1), Position(2, 0, 2)):
+            assert elsewhere.version < other.floor
+        assert Position(3, 0, 3).version > other.version
 
     @pytest.mark.parametrize("version", [0, 1 << OFFSET_BITS, 2**63])
     def test_a_version_that_no_position_has(self, version: int) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 import psycopg
 
+from headrace.config.source import SourceSettings
 from headrace.control import source as control_source
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
@@ -73,7 +74,9 @@ class Backlog:
 
 
 @contextmanager
-def backlog(running: RunningStack, context: Context, workload: Workload) -> Iterator[Backlog]:
+def backlog(
+    running: RunningStack, context: Context, workload: Workload, *, partitions: int = 1
+) -> Iterator[Backlog]:
     """Yield the backlog of a workload in a database of its own; remove source and database at the end."""
     name = f"b_{workload.name}"
     server = running.endpoints.postgres_dsn
@@ -82,7 +85,7 @@ def backlog(running: RunningStack, context: Context, workload: Workload) -> Iter
     dsn = dsn_of(server, name)
     with psycopg.connect(dsn) as connection:
         connection.execute(workload.ddl)
-    control_source.add(context, name, dsn)
+    control_source.add(context, name, dsn, settings=SourceSettings(partitions=partitions))
     try:
         with psycopg.connect(dsn) as connection:
             changes = workload.write(connection)

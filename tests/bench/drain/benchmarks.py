@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from tests.bench.drain import transaction
+from tests.bench.drain import spread, transaction
 from tests.bench.drain.backlog import Backlog, backlog
 from tests.bench.drain.ours import KINDS, drain
 from tests.bench.drain.stand import WARM_UPS, Sampled, bench_stack, settings_of
@@ -88,4 +88,5 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     # Beside a plain consumer the headline has these shapes, too.
     _benchmark("shapes", 5.0, ("hot", "many"), headline=False),
     transaction.BENCHMARK,
+    spread.BENCHMARK,
 )

@@ -4,9 +4,9 @@ All along no row goes back in its history (I2, I3), what is settled is shown (I5
 though everything was delivered is known to be behind (I4, I12), also when a driver that slept wakes late and
 goes on (I11). At rest, with the store mended and the letters replayed, the store equals the source (I1, I6).
 
-Not modelled: several partitions; partial images that two drivers merge at the very same moment; a late
-driver that writes the checkpoint; a connector that repeats a key change which leaves out the large value; a
-store that defers single rows.
+Not modelled: several partitions, which test_partitions.py has; partial images that two drivers merge at the
+very same moment; a late driver that writes the checkpoint; a connector that repeats a key change which leaves
+out the large value; a store that defers single rows.
 """
 
 from __future__ import annotations

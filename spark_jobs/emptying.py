@@ -1,0 +1,180 @@
+"""A truncate empties every partition of its topic, though its record stands in one of them only.
+
+In its own partition it is in the order of the records. Where it belongs in the others, the source's log
+tells: a truncate excludes all other writers, so what was changed before it has a smaller LSN, what was
+changed after it a larger one, whatever holds between other transactions. A partition that is behind is
+emptied bit by bit, as its records are applied, until one is met that was sent so long after the truncate
+that nothing of before it can follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+
+from headrace.config.pipeline import PipelineSpec, TableSpec, write_private
+from headrace.model.errors import SourceError
+from headrace.model.position import Position
+from sinks.base import Sink
+from spark_jobs.held import Holds
+from spark_jobs.peek import KafkaPeek, Mark, Peek
+from spark_jobs.report import Report
+
+__all__ = ["Emptying", "Emptyings", "cut"]
+
+_SLACK_MS = 60_000
+"""What is sent so much later was changed later: a transaction of the connector's takes less."""
+
+_STEP = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Emptying:
+    """A truncate that may still find rows in some partitions.
+
+    Args:
+        topic: Of the table.
+        lsn: Of the truncate.
+        at_ms: When its record was sent, Unix milliseconds.
+        open: Partitions in which older records may still follow.
+    """
+
+    topic: str
+    lsn: int
+    at_ms: int
+    open: tuple[int, ...]
+
+    def below(self, marks: Sequence[Mark]) -> int | None:
+        """Return the offset below which some records of another partition are older; None when none is.
+
+        A row that a snapshot read has no LSN: it is later than the changes before it, and else as old as its
+        record.
+        """
+        changed = (n for n, mark in enumerate(marks) if mark.lsn is not None and mark.lsn < self.lsn)
+        last = max(changed, default=-1)
+        for mark in marks[last + 1 :]:
+            if mark.lsn is not None or mark.at_ms > self.at_ms:
+                break
+            last += 1
+        return marks[last].offset + 1 if last >= 0 else None
+
+
+def cut(peek: Peek, emptying: Emptying, partition: int, end: int) -> tuple[int, bool]:
+    """Return the offset below which a partition holds only what the truncate removes; and whether for good.
+
+    Args:
+        peek: Tells what stands in the topic.
+        emptying: The truncate.
+        partition: One that does not hold its record.
+        end: The partition is applied up to here, exclusive.
+
+    Raises:
+        SourceError: When Kafka has lost what it would have to tell (``TRUNCATE_UNPLACED``).
+    """
+    topic = emptying.topic
+    later = peek.first_since(topic, partition, emptying.at_ms + _SLACK_MS)
+    limit = end if later is None else min(end, later)
+    done = later is not None and end >= later
+    first = peek.beginning(topic, partition)
+    marks: list[Mark] = []
+    for upto in range(limit, first, -_STEP):
+        marks = peek.marks(topic, partition, max(first, upto - _STEP), upto) + marks
+        below = emptying.below(marks)
+        # Rows read by a snapshot are told by what stands before them.
+        if below is not None and any(mark.lsn is not None and mark.offset < below for mark in marks):
+            return below, done
+    below = emptying.below(marks)
+    if below is not None:
+        return below, done
+    if marks and first:
+        raise SourceError(
+            f"Kafka no longer tells which rows of {topic}, partition {partition}, a truncate removed.",
+            code="TRUNCATE_UNPLACED",
+            hint="Remove the sinks, with --purge, and the source; add them with a longer --retention-ms.",
+        )
+    return min(first, end), done
+
+
+class Emptyings:
+    """The truncates of one sink's topics that are not done with; a small file beside the checkpoint.
+
+    Args:
+        spec: The sink's pipeline.
+        peek: Tells what stands in its topics; Kafka itself unless given.
+    """
+
+    def __init__(self, spec: PipelineSpec, peek: Peek | None = None) -> None:
+        self._spec = spec
+        self._tables: Mapping[str, TableSpec] = {t.topic: t for t in spec.tables if t.partitions > 1}
+        self._file = spec.checkpoint / "emptying.json"
+        self._given = peek
+
+    @cached_property
+    def _peek(self) -> Peek:
+        return self._given or KafkaPeek(self._spec.kafka_bootstrap, f"headrace-{self._spec.sink}-peek")
+
+    def empty(self, sink: Sink, report: Report, begins: _Ends, ends: _Ends) -> None:
+        """Remove what truncates of this batch, or of earlier ones, remove from partitions applied meanwhile.
+
+        Called when the batch's records are applied and before anything is settled; what it notes is durable
+        when it returns. Done twice it is as done once.
+
+        Args:
+            sink: Where from.
+            report: Of the batch; told what was emptied.
+            begins: Last offset, inclusive, of each partition before the batch.
+            ends: The same after it.
+
+        Raises:
+            SourceError: When Kafka does not tell what has to be known.
+        """
+        if not self._tables:
+            return
+        fresh = [self._of(**truncate) for truncate in report.truncates if truncate["topic"] in self._tables]
+        known = self._load()
+        if not fresh and not known:
+            return
+        moved = {place for place, end in ends.items() if end > begins.get(place, -1)}
+        left = [self._emptied(sink, one, moved, ends, report.holds) for one in known]
+        left += [self._emptied(sink, one, None, ends, report.holds) for one in fresh]
+        self._save([one for one in left if one.open])
+
+    def _emptied(
+        self, sink: Sink, one: Emptying, moved: Iterable[tuple[str, int]] | None, ends: _Ends, holds: Holds
+    ) -> Emptying:
+        """Return what is left of a truncate; only partitions that have moved are looked at, or all."""
+        table, still = self._tables[one.topic], []
+        for partition in one.open:
+            place = one.topic, partition
+            if moved is not None and place not in moved:
+                still.append(partition)
+                continue
+            below, done = cut(self._peek, one, partition, ends.get(place, -1) + 1)
+            position = Position(table.epoch, below, partition)
+            sink.truncate(table.schema_, position)
+            holds.empty(str(table.schema_.table), position)
+            if not done:
+                still.append(partition)
+        return replace(one, open=tuple(still))
+
+    def _of(self, topic: str, partition: int, offset: int, lsn: int | None) -> Emptying:
+        (mark,) = self._peek.marks(topic, partition, offset, offset + 1)
+        others = (number for number in range(self._tables[topic].partitions) if number != partition)
+        return Emptying(topic, lsn or 0, mark.at_ms, tuple(others))
+
+    def _load(self) -> list[Emptying]:
+        try:
+            told = json.loads(self._file.read_bytes())
+        except FileNotFoundError:
+            return []
+        found = [Emptying(one["topic"], one["lsn"], one["at_ms"], tuple(one["open"])) for one in told]
+        return [one for one in found if one.topic in self._tables]
+
+    def _save(self, left: list[Emptying]) -> None:
+        if left != self._load():
+            write_private(self._file, json.dumps([asdict(one) for one in left]))
+
+
+_Ends = Mapping[tuple[str, int], int]

@@ -1,0 +1,129 @@
+"""Tables spread over several partitions, through the whole chain, by content, in every store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from headrace.control import lag, resnapshot, sink
+from headrace.control.kafka import Kafka
+from headrace.control.lag import State
+from headrace.control.progress import read_progress
+from tests.integration.test_control_pipeline import until
+from tests.support.mirror import KINDS, Mirror, mirrored
+from tests.support.plain import differing
+from tests.support.stack import RunningStack
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+
+PARTITIONS = 4
+TOPIC = "spread.public.items"
+LARGE = "(SELECT string_agg(md5(i::text || n), '') FROM generate_series(1, 300) n)"
+BEFORE = (
+    "CREATE TABLE items (id bigint PRIMARY KEY, name text, big text)",
+    "ALTER TABLE items ALTER big SET STORAGE EXTERNAL",
+    "ALTER TABLE items REPLICA IDENTITY FULL",
+    f"INSERT INTO items SELECT i, 'old', {LARGE} FROM generate_series(1, 400) i",
+    "CREATE TABLE plain (id text PRIMARY KEY, n int)",
+    "ALTER TABLE plain REPLICA IDENTITY FULL",
+    "INSERT INTO plain SELECT 'k' || i, i FROM generate_series(1, 100) i",
+)
+
+
+def many(first: int, last: int, name: str) -> str:
+    rows = f"SELECT i, '{name}', {LARGE} FROM generate_series({first}, {last}) i"
+    return f"INSERT INTO items {rows} ON CONFLICT (id) DO UPDATE SET name = excluded.name"
+
+
+@pytest.fixture(scope="module")
+def mirror(stack: RunningStack) -> Iterator[Mirror]:
+    with mirrored(stack, "spread", *BEFORE, partitions=PARTITIONS) as made:
+        yield made
+
+
+def assert_equal(mirror: Mirror) -> None:
+    until(lambda: mirror.in_sync or bool(mirror.letters))
+    assert mirror.letters == []
+    assert differing(mirror) == []
+
+
+def test_the_snapshot_is_spread_and_arrives(mirror: Mirror) -> None:
+    assert_equal(mirror)
+    ends = Kafka(mirror.context.kafka_bootstrap).ends([TOPIC])
+    assert len(ends) == PARTITIONS
+    assert all(end > 50 for _, end in ends.values())
+
+
+def test_a_changed_key_takes_its_large_values_to_another_partition(mirror: Mirror) -> None:
+    mirror.database.run(
+        "UPDATE items SET id = id + 1000 WHERE id <= 150",
+        "UPDATE items SET id = -id, name = 'twice' WHERE id > 1000 AND id <= 1050",
+        # A swap, by way of a key that is free.
+        "BEGIN; UPDATE items SET id = 0 WHERE id = 200; UPDATE items SET id = 200 WHERE id = 201;"
+        " UPDATE items SET id = 201 WHERE id = 0; COMMIT",
+        "BEGIN; DELETE FROM items WHERE id = 300; UPDATE items SET id = 300 WHERE id = 301; COMMIT",
+        "UPDATE plain SET id = 'moved' || n WHERE n % 3 = 0",
+    )
+    assert_equal(mirror)
+
+
+def test_a_truncate_empties_every_partition(mirror: Mirror) -> None:
+    for turn in range(5):
+        mirror.database.run(
+            many(2000, 2200, f"before {turn}"),
+            f"BEGIN; {many(3000, 3050, 'with it')}; TRUNCATE items; {many(2100, 2150, 'after it')}; COMMIT",
+            many(4000, 4000 + 40 * turn, "later"),
+        )
+    mirror.database.run("TRUNCATE plain, items", "INSERT INTO plain VALUES ('k1', -1)")
+    assert_equal(mirror)
+    assert {name: len(rows) for name, rows in mirror.stored("items").items()} == dict.fromkeys(
+        (f"{mirror.name}{short}" for short in KINDS), 0
+    )
+
+
+def test_a_truncate_that_is_met_long_afterwards_takes_nothing_of_later(mirror: Mirror) -> None:
+    for short in KINDS:
+        sink.pause(mirror.context, f"{mirror.name}{short}")
+    for turn in range(4):
+        mirror.database.run(
+            many(1, 300, f"before {turn}"), "TRUNCATE items", many(200, 450, "after"), "DELETE FROM items"
+            " WHERE id % 7 = 0", "UPDATE items SET id = id + 10000 WHERE id % 5 = 0", "TRUNCATE items",
+            many(100, 350, f"last {turn}"), "UPDATE items SET name = name || '!' WHERE id % 3 = 0",
+        )  # fmt: skip
+        if turn < 3:
+            mirror.database.run("TRUNCATE items")
+    for short in KINDS:
+        sink.resume(mirror.context, f"{mirror.name}{short}")
+    assert_equal(mirror)
+
+
+def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
+    mirror.database.run(
+        "ALTER PUBLICATION headrace_spread DROP TABLE items",
+        "DELETE FROM items WHERE id BETWEEN 150 AND 180",
+        "UPDATE items SET name = 'unseen' WHERE id BETWEEN 200 AND 210",
+        "ALTER PUBLICATION headrace_spread ADD TABLE items",
+    )
+    swept = resnapshot.resnapshot(mirror.context, mirror.name)
+    removed = Counter({done.sink: done.removed for done in swept if done.table == "public.items"})
+    assert set(removed.values()) == {31}
+    assert_equal(mirror)
+
+
+def test_more_partitions_behind_our_back_stop_the_sinks_by_name(mirror: Mirror) -> None:
+    admin = AdminClient({"bootstrap.servers": mirror.context.kafka_bootstrap, "log_level": 0})
+    admin.create_partitions([NewPartitions(TOPIC, PARTITIONS + 1)])[TOPIC].result()
+    state = {table.table: table.state for table in lag.measure(mirror.context).tables}
+    assert state["public.items"] is State.RESYNC_REQUIRED
+    mirror.database.run(many(50_000, 50_100, "moved"))
+
+    def codes() -> set[str]:
+        told = (read_progress(mirror.context.progress, f"{mirror.name}{short}") for short in KINDS)
+        return {(one.error or {}).get("code", "") if one is not None else "" for one in told}
+
+    until(lambda: codes() == {"TOPIC_REPARTITIONED"})
+    assert not mirror.in_sync
