@@ -73,15 +73,18 @@ class Collapser:
 
     @property
     def splittable(self) -> bool:
-        """Return whether the batch may be cut here: not between the two halves of a key change."""
-        return not any(last.op is Op.DELETE for last in self._last.values())
+        """Return whether the batch may be cut here: not between the two halves of a key change.
+
+        Where these are of several partitions, each is whole for itself.
+        """
+        return len(self._last) > 1 or not any(last.op is Op.DELETE for last in self._last.values())
 
     def halves(self) -> list[tuple[Change, Burial]]:
-        """Return the deletes that end a partition, so may be half a key change, with what they bury."""
+        """Return the delete that ends the only partition, perhaps half a key change, and what it buries."""
         return [
             (last, self._buried[last.origin.lsn])
             for last in self._last.values()
-            if last.op is Op.DELETE and last.origin.lsn is not None
+            if last.op is Op.DELETE and last.origin.lsn is not None and len(self._last) == 1
         ]
 
     def _bury(self, delete: Change, known: Change | None) -> None:

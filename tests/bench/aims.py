@@ -211,6 +211,12 @@ AIMS: tuple[Aim, ...] = (
         0.67,
         _DELTA_SPREAD,
     ),
+    _ratio(
+        "The same with deletion vectors",
+        "scale.delta.vectors",
+        "10,000 rows",
+        0.67,
+    ),
     *(
         _ratio(
             f"A change of 50 tables costs {store} no more than 1.5 × one of a single table",
