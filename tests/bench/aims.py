@@ -99,6 +99,10 @@ _LATENCY = (
 _PLAIN = (
     "a new query takes 0.2 s to its first batch, and each change is ordered, counted and watched in Python"
 )
+_STREAMED = (
+    "two thirds of the processor's time are Elasticsearch's and the connector's, whose code is cold at first"
+)
+_LOADED = "publication, slot, topics and connector are made first, which takes as long as thousands of rows"
 _LARGE = "ten thousand changes are captured, read and written one after the other by parts of one machine"
 
 AIMS: tuple[Aim, ...] = (
@@ -154,8 +158,8 @@ AIMS: tuple[Aim, ...] = (
         "one after the other",
         0.90,
     ),
-    _ratio("≥ 2 × PGSync's throughput, changes", "peer.pgsync.streamed", "pgsync", 2.0),
-    _ratio("≥ 2 × PGSync's throughput, first load", "peer.pgsync.initial", "pgsync", 2.0),
+    _ratio("≥ 2 × PGSync's throughput, changes", "peer.pgsync.streamed", "pgsync", 2.0, _STREAMED),
+    _ratio("≥ 2 × PGSync's throughput, first load", "peer.pgsync.initial", "pgsync", 2.0, _LOADED),
     Aim("p50 lag ≤ PGSync's + 200 ms", "peer.pgsync.lag_p50", over="pgsync", how="gap", most=200.0),
     *(
         _ratio(

@@ -58,7 +58,7 @@ def test_excluded_columns_are_named_only_when_there_are_some() -> None:
         ("plugin.name", "pgoutput"),
         ("publication.autocreate.mode", "disabled"),
         ("snapshot.mode", "initial"),
-        ("poll.interval.ms", "10"),
+        ("poll.interval.ms", "25"),
         ("skipped.operations", "none"),
         ("decimal.handling.mode", "string"),
         ("value.converter.replace.null.with.default", "false"),

@@ -35,7 +35,7 @@ _MANY_ROWS = 500_000
 _MARKERS = 40
 _PATIENCE_S = 120.0
 _SETTLES_S = 2.0
-_OURS = "poll.interval.ms 10"
+_OURS = "poll.interval.ms 25"
 _DEFAULT = "poll.interval.ms 500, the default"
 
 
@@ -193,7 +193,7 @@ def _latency(
     """Measure from commit to Kafka, with our pause between two looks and with Debezium's own."""
     found: dict[str, list[list[float]]] = {name: [] for name in (_OURS, _DEFAULT)}
     for number in range(setting.runs + 1):
-        for side, pause in ((_OURS, "10"), (_DEFAULT, "500")):
+        for side, pause in ((_OURS, "25"), (_DEFAULT, "500")):
             _configure(context, pause)
             times, offset = _markers(context.kafka_bootstrap, database, topic, offset)
             if number:
