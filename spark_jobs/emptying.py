@@ -146,6 +146,7 @@ class Emptyings:
     ) -> Emptying:
         """Return what is left of a truncate; only partitions that have moved are looked at, or all."""
         table, still = self._tables[one.topic], []
+        schema = table.schema_
         for partition in one.open:
             place = one.topic, partition
             if moved is not None and place not in moved:
@@ -153,8 +154,8 @@ class Emptyings:
                 continue
             below, done = cut(self._peek, one, partition, ends.get(place, -1) + 1)
             position = Position(table.epoch, below, partition)
-            sink.truncate(table.schema_, position)
-            holds.empty(str(table.schema_.table), position)
+            sink.truncate(schema, position)
+            holds.empty(str(schema.table), position)
             if not done:
                 still.append(partition)
         return replace(one, open=tuple(still))

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.debezium import lsn_of
 from headrace.model.errors import SourceError
+from spark_jobs.reader import exact_reading
 
 __all__ = ["KafkaPeek", "Mark", "Peek"]
 
@@ -61,32 +62,20 @@ class KafkaPeek:
     """
 
     def __init__(self, bootstrap: str, name: str) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "client.id": name,
-                "group.id": name,
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 5,
-                "log_level": 0,
-            }
-        )
+        self._consumer = Consumer(exact_reading(bootstrap, name))
 
     def marks(self, topic: str, partition: int, begin: int, end: int) -> list[Mark]:
         if begin >= end:
             return []
         self._consumer.assign([TopicPartition(topic, partition, begin)])
         try:
-            return list(self._marks(topic, end))
+            return list(self._marks(topic, partition, begin, end))
         except KafkaException as error:
             raise _unreadable(topic, str(error)) from error
         finally:
             self._consumer.unassign()
 
-    def _marks(self, topic: str, end: int) -> Iterator[Mark]:
+    def _marks(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Mark]:
         heard = time.monotonic()
         while True:
             messages = self._consumer.consume(_AT_ONCE, _LISTEN_S)
@@ -98,9 +87,14 @@ class KafkaPeek:
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise _unreadable(topic, error.str())
-                if error is not None or offset is None or offset >= end:
+                if (message.topic(), message.partition()) != (topic, partition):
+                    continue  # of an earlier look
+                if offset is None or offset < begin:
+                    continue
+                if error is None and offset < end:
+                    yield Mark(offset, lsn_of(message.value()), message.timestamp()[1])
+                if offset + (error is None) >= end:
                     return
-                yield Mark(offset, lsn_of(message.value()), message.timestamp()[1])
 
     def first_since(self, topic: str, partition: int, at_ms: int) -> int | None:
         try:

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_jobs.offsets import Ranges
 
-__all__ = ["Raw", "Reader", "Unreadable"]
+__all__ = ["Raw", "Reader", "Unreadable", "exact_reading"]
 
 _AT_ONCE = 500
 _LISTEN_S = 0.002
@@ -31,6 +31,23 @@ class Raw(NamedTuple):
     value: bytes | None
 
 
+def exact_reading(bootstrap: str, name: str) -> dict[str, str | int | float | bool]:
+    """Return the settings of a consumer that reads given offsets, of what was committed, and nothing else."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": name,
+        "group.id": name,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        # Behind the last record stands a commit marker that is never delivered. That nothing follows is
+        # told with the answer to a request that finds nothing; it is not to wait for something.
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 5,
+        "log_level": 0,
+    }
+
+
 class Reader:
     """Reads ranges of offsets; connects when it is first asked, and stays so.
 
@@ -45,22 +62,12 @@ class Reader:
     def __init__(self, bootstrap: str, name: str, *, patience: float = 1.0) -> None:
         self._patience = patience
         self._settings: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": bootstrap,
-            "client.id": name,
-            "group.id": name,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            # Behind the last record stands a commit marker that is never delivered. That nothing follows is
-            # told with the answer to a request that finds nothing; it is not to wait for something.
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 5,
+            **exact_reading(bootstrap, name),
             "fetch.error.backoff.ms": 5,
             # What is fetched beyond the end of a range was fetched in vain, so no more than keeps who reads
             # busy; where that is reached, the next request is not to wait for long.
             "queued.max.messages.kbytes": 4_096,
             "fetch.queue.backoff.ms": 5,
-            "log_level": 0,
         }
         self._consumer: Consumer | None = None
 
