@@ -89,12 +89,16 @@ def cut(peek: Peek, emptying: Emptying, partition: int, end: int) -> tuple[int, 
     if below is not None:
         return below, done
     if marks and first:
-        raise SourceError(
-            f"Kafka no longer tells which rows of {topic}, partition {partition}, a truncate removed.",
-            code="TRUNCATE_UNPLACED",
-            hint="Remove the sinks, with --purge, and the source; add them with a longer --retention-ms.",
-        )
+        raise _unplaced(topic, partition)
     return min(first, end), done
+
+
+def _unplaced(topic: str, partition: int) -> SourceError:
+    return SourceError(
+        f"Kafka no longer tells which rows of {topic}, partition {partition}, a truncate removed.",
+        code="TRUNCATE_UNPLACED",
+        hint="Remove the sinks, with --purge, and the source; add them with a longer --retention-ms.",
+    )
 
 
 class Emptyings:
@@ -161,9 +165,11 @@ class Emptyings:
         return replace(one, open=tuple(still))
 
     def _of(self, topic: str, partition: int, offset: int, lsn: int | None) -> Emptying:
-        (mark,) = self._peek.marks(topic, partition, offset, offset + 1)
-        others = (number for number in range(self._tables[topic].partitions) if number != partition)
-        return Emptying(topic, lsn or 0, mark.at_ms, tuple(others))
+        found = self._peek.marks(topic, partition, offset, offset + 1)
+        others = tuple(number for number in range(self._tables[topic].partitions) if number != partition)
+        if not found:
+            raise _unplaced(topic, others[0])
+        return Emptying(topic, lsn or 0, found[0].at_ms, others)
 
     def _load(self) -> list[Emptying]:
         try:
