@@ -19,7 +19,7 @@ from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.model.errors import StackError
 
-__all__ = ["Kafka", "probe_broker"]
+__all__ = ["Kafka", "new_cluster_id", "probe_broker"]
 
 _SETTINGS = """\
 process.roles=broker,controller
@@ -78,6 +78,16 @@ def probe_broker(port: int) -> None:
         raise StackError("Kafka lists no broker.", code="STACK_NOT_READY")
 
 
+def new_cluster_id() -> str:
+    """Return a random id for a cluster, in 22 letters as Kafka spells ids.
+
+    None begins with a dash, which Kafka's tools would take for an option; Kafka makes up none such either.
+    """
+    while (found := urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")).startswith("-"):
+        pass
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Kafka:
     """The broker."""
@@ -110,12 +120,11 @@ class Kafka:
 
     def _format(self, jars: Sequence[Path], options: list[str], settings: Path) -> None:
         """Give the empty data directory a cluster id, once in its life."""
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
         command = java_command(
             jars,
             [*options, "-Dlog4j2.level=ERROR"],
             "kafka.tools.StorageTool",
-            *("format", "--ignore-formatted", "-t", cluster, "-c", str(settings)),
+            *("format", "--ignore-formatted", "-t", new_cluster_id(), "-c", str(settings)),
         )
         answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if answer.returncode != 0:

@@ -17,6 +17,7 @@ import pytest
 from headrace.local import java, launch, ports
 from headrace.local.aot import AotCache
 from headrace.local.home import Home
+from headrace.local.kafka import new_cluster_id
 from headrace.local.stack import Stack
 from headrace.model.errors import EnvironmentError_, StackError, UsageError
 from headrace.observe import pidfile
@@ -258,3 +259,9 @@ def test_an_aot_cache_that_changed_is_not_used(tmp_path: Path, monkeypatch: pyte
     assert cache.options(training=False) == []
     cache.forget()
     assert not cache.usable()
+
+
+def test_no_cluster_id_looks_like_an_option() -> None:
+    ids = {new_cluster_id() for _ in range(5_000)}
+    assert len(ids) == 5_000
+    assert all(len(found) == 22 and not found.startswith("-") for found in ids)
