@@ -42,7 +42,9 @@ class ElasticsearchConfig(BaseModel):
         verify_certs: False accepts any certificate.
         shards: Primary shards of a new index.
         replicas: Replicas of a new index; None lets it have one as soon as a second node is there.
-        refresh_interval: How soon searches see a change; see Elasticsearch's ``index.refresh_interval``.
+        refresh_interval: How often new changes are made searchable, searched for or not; see Elasticsearch's
+            ``index.refresh_interval``. None leaves it to the cluster: each second while somebody searches,
+            and for the first search after a pause, which waits for it.
         tombstone_days: How long a deleted row is remembered against replays of its past.
         chunk_docs: Most operations in one bulk request.
         chunk_bytes: Largest body of one bulk request.
@@ -60,7 +62,7 @@ class ElasticsearchConfig(BaseModel):
     verify_certs: bool = True
     shards: int = Field(default=1, ge=1)
     replicas: int | None = Field(default=None, ge=0)
-    refresh_interval: str = "1s"
+    refresh_interval: str | None = None
     tombstone_days: int = Field(default=7, ge=1)
     chunk_docs: int = Field(default=2_000, ge=1)
     chunk_bytes: int = Field(default=5_000_000, ge=1_000)

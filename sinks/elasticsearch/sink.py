@@ -134,11 +134,12 @@ class ElasticsearchSink:
 
     def prepare(self, schema: TableSchema) -> None:
         table = self._table(schema)
-        settings = {
-            "index.refresh_interval": self.config.refresh_interval,
+        settings: dict[str, Any] = {
             "index.gc_deletes": "5m",
             "index.mapping.total_fields.limit": max(1000, 4 * len(schema.columns) + 100),
         }
+        if self.config.refresh_interval is not None:
+            settings["index.refresh_interval"] = self.config.refresh_interval
         if self._indices.exists(table.alias):
             self._indices.widen(table.alias, properties(schema))
         else:

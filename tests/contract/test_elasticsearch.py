@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -11,26 +10,9 @@ import pytest
 from headrace.model.schema import LogicalType
 from sinks.contract import SinkContract, table
 from sinks.elasticsearch import ElasticsearchSink
-from sinks.elasticsearch.client import Client
-from tests.support.stack import RunningStack
+from tests.support.search import Server
 
 pytestmark = pytest.mark.stack
-
-
-def clear(client: Client, prefix: str) -> None:
-    """Delete every index whose name begins with ``prefix``."""
-    found = client.request("GET", f"/{prefix}*/_alias?expand_wildcards=all").json()
-    for index in found:
-        client.request("DELETE", "/" + index.replace("%", "%25"), see=(404,))
-
-
-@pytest.fixture
-def prefix(stack: RunningStack) -> Iterator[str]:
-    prefix = f"t{uuid.uuid4().hex[:10]}-"
-    yield prefix
-    client = Client(ElasticsearchSink.Config(url=stack.endpoints.elasticsearch_url))
-    clear(client, prefix)
-    client.close()
 
 
 class TestElasticsearch(SinkContract):
@@ -38,8 +20,7 @@ class TestElasticsearch(SinkContract):
     bad_row: ClassVar = {"count": "many"}
 
     @pytest.fixture
-    def sink(self, stack: RunningStack, prefix: str) -> Iterator[ElasticsearchSink]:
-        config = ElasticsearchSink.Config(url=stack.endpoints.elasticsearch_url, prefix=prefix)
-        sink = ElasticsearchSink("search", config)
+    def sink(self, server: Server) -> Iterator[ElasticsearchSink]:
+        sink = server.sink()
         yield sink
         sink.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -12,19 +12,9 @@ from headrace.model.outcome import ROW_MISSING
 from sinks.contract.story import ORDERS, at, delete, order, upsert
 from sinks.elasticsearch.client import path
 from sinks.elasticsearch.names import tombstones_of
-from tests.contract.test_elasticsearch import clear
 from tests.support.search import Server
-from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def server(stack: RunningStack) -> Iterator[Server]:
-    server = Server(stack.endpoints.elasticsearch_url)
-    yield server
-    clear(server.client, server.prefix)
-    server.client.close()
 
 
 def lose_a_shard(server: Server, index: str) -> None:

@@ -19,19 +19,9 @@ from sinks.contract.story import ORDERS, at, delete, expected, order, state, tab
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import path
 from sinks.elasticsearch.names import tombstones_of
-from tests.contract.test_elasticsearch import clear
 from tests.support.search import Server
-from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def server(stack: RunningStack) -> Iterator[Server]:
-    server = Server(stack.endpoints.elasticsearch_url)
-    yield server
-    clear(server.client, server.prefix)
-    server.client.close()
 
 
 @pytest.fixture

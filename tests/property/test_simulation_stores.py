@@ -24,10 +24,10 @@ from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 from sinks.redis import RedisSink
 from sinks.redis.names import glob
-from tests.contract.test_elasticsearch import clear
 from tests.property.simulation.kafka import TOPIC
 from tests.property.simulation.machine import Chain
 from tests.property.simulation.source import SCHEMA
+from tests.support.search import clear
 from tests.support.stack import RunningStack
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(0)]

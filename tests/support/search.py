@@ -11,7 +11,7 @@ from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 from sinks.elasticsearch.names import alias_of
 
-__all__ = ["Server"]
+__all__ = ["Server", "clear"]
 
 
 class Server:
@@ -31,3 +31,10 @@ class Server:
 
     def alias(self, schema: TableSchema = ORDERS) -> str:
         return alias_of(self.prefix, schema.table)
+
+
+def clear(client: Client, prefix: str) -> None:
+    """Delete every index whose name begins with ``prefix``."""
+    found = client.request("GET", f"/{prefix}*/_alias?expand_wildcards=all").json()
+    for index in found:
+        client.request("DELETE", "/" + index.replace("%", "%25"), see=(404,))
