@@ -63,10 +63,10 @@ e2e: $(READY) ## Run the whole chain end to end
 faults: $(READY) ## Kill each part and show that nothing is lost and nothing doubled
 	@$(PYTEST) tests/faults
 
-bench: $(READY) ## Measure the headline results and write docs/benchmarks.md (about 15 minutes)
+bench: $(READY) ## Measure the headline results and write docs/benchmarks.md (about 20 minutes)
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
-bench-full: $(READY) ## Measure everything, in larger sizes where there are some (an hour or more)
+bench-full: $(READY) ## Measure everything, in larger sizes where there are some (an hour and a half)
 	@$(BIN)/python -m tests.bench --full $(BENCH_ARGS)
 
 profile-sink: $(READY) ## Show where the time of a row goes: SINK=elasticsearch|redis|redis-hash|delta

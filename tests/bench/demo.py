@@ -19,12 +19,13 @@ from tests.support.stack import fresh_home
 __all__ = ["BENCHMARKS"]
 
 _STORES = ("search", "cache", "lake")
+_DEMOS = 2
+"""It is told for orientation; whoever waits for it waits a minute each time."""
 _COMMAND = (sys.executable, "-c", "from headrace.cli.main import run; run()", "demo", "--json")
 
 
 def _warm(setting: Setting) -> Iterator[Result]:
-    runs = setting.runs if setting.full else min(setting.runs, 2)
-    yield from _results("warm", [_demo({}) for _ in range(runs)])
+    yield from _results("warm", [_demo({}) for _ in range(min(setting.runs, _DEMOS))])
 
 
 def _cold(_: Setting) -> Iterator[Result]:

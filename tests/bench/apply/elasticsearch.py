@@ -126,7 +126,6 @@ class _Raw(_Index):
         settings = {
             "number_of_shards": 1,
             "number_of_replicas": 0,
-            "refresh_interval": "1s",
             "gc_deletes": "5m",
         }
         indices = self.client.indices

@@ -28,7 +28,7 @@ from tests.bench.drain.stand import Sampled, bench_stack
 from tests.bench.drain.versions import stack_versions
 from tests.bench.drain.workloads import wide_rows
 from tests.bench.peers import debezium_server
-from tests.bench.peers.session import MARKED, TABLE, peer_database, stream
+from tests.bench.peers.session import MARKED, TABLE, WARM_UPS, peer_database, stream
 from tests.bench.results import Result, Side
 from tests.bench.suite import Benchmark, Setting
 from tests.support.stack import RunningStack
@@ -191,6 +191,7 @@ def _replayed(redis: Any, name: str) -> _Rows:
     return rows
 
 
+_ROWS, _MARKERS = 40_000, 20
 _QUESTIONS = {
     "streamed": ("changes/s", "inserts and updates, from the first commit until all have arrived in Redis"),
     "lag_p50": ("ms", "a single row, from its commit until it is in Redis: the median"),
@@ -198,7 +199,6 @@ _QUESTIONS = {
 
 
 def _debezium(setting: Setting) -> Iterable[Result]:
-    rows, markers = (100_000, 60) if setting.full else (40_000, 20)
     sides = {"headrace": _Side(), debezium_server.NAME: _Side()}
     with bench_stack() as (running, context):
         url = running.endpoints.redis_url
@@ -209,16 +209,18 @@ def _debezium(setting: Setting) -> Iterable[Result]:
                 debezium_server.NAME: lambda dsn: _theirs(streams, dsn, other),
             }
             for tool in tools.values():
-                _sit(tool, running, 15_000, 3, _Side())  # warms up
+                for _ in range(WARM_UPS):
+                    _sit(tool, running, _ROWS, 3, _Side())
             for _ in range(setting.runs):
                 for name, tool in tools.items():
                     side = sides[name]
-                    _sit(tool, running, rows, markers, side)
+                    _sit(tool, running, _ROWS, _MARKERS, side)
                     told = f"{side.streamed.rates[-1]:,.0f} changes/s, lag {side.lag_ms[-1]} ms"
                     setting.say(f"{name}: {told}")
     facts = {
-        "changes": f"{rows // 2:,} inserts, then {rows // 2:,} updates of other rows, 100 to a transaction",
-        "markers_per_run": markers,
+        "changes": f"{_ROWS // 2:,} inserts, then {_ROWS // 2:,} updates of other rows, 100 to a transaction",
+        "markers_per_run": _MARKERS,
+        "warm-ups": f"{WARM_UPS} for each, which do not count",
         debezium_server.NAME: "a process of its own each time, every setting its default; a stream, not rows",
     }
     newest = Connect().version.partition("Debezium ")[2].rstrip(")")

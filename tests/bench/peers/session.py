@@ -19,11 +19,13 @@ from headrace.model.schema import LogicalType, TableSchema
 from tests.bench.drain.meter import Meter
 from tests.bench.drain.workloads import flat, wide_rows
 
-__all__ = ["MARKED", "TABLE", "Sat", "Tool", "peer_database", "sit", "stream"]
+__all__ = ["MARKED", "TABLE", "WARM_UPS", "Sat", "Tool", "peer_database", "sit", "stream"]
 
 TABLE = "flat"
 MARKED = 1_000
 """What the column ``quantity`` has at least in rows that were streamed."""
+WARM_UPS = 2
+"""Sittings of each tool that do not count: a JVM compiles for that long while it does little else."""
 _CHUNK = 100
 _PATIENCE_S = 150.0
 _LAG_EVERY_S = 0.3

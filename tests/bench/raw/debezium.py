@@ -31,7 +31,6 @@ from tests.support.stack import RunningStack, running_stack
 __all__ = ["BENCHMARKS", "Arrivals", "arrivals", "captured"]
 
 _ROWS = 50_000
-_MANY_ROWS = 500_000
 _MARKERS = 40
 _PATIENCE_S = 120.0
 _SETTLES_S = 2.0
@@ -112,15 +111,14 @@ def captured(
 
 
 def _measure(setting: Setting) -> Iterator[Result]:
-    rows = _MANY_ROWS if setting.full else _ROWS
     with running_stack({"postgres", "kafka", "connect"}) as running:
         context = open_context(running.home.root)
         meter = Meter(servers(running.home.run))
-        with filled(running.endpoints.postgres_dsn, "raw", rows) as database:
-            yield _snapshot(context, database, rows, setting, meter)
+        with filled(running.endpoints.postgres_dsn, "raw", _ROWS) as database:
+            yield _snapshot(context, database, setting, meter)
             with captured(context, database, "stream") as topic:
-                _, offset = arrivals(context.kafka_bootstrap, topic, rows)
-                stream, offset = _stream(context, database, topic, offset, rows, setting, meter)
+                _, offset = arrivals(context.kafka_bootstrap, topic, _ROWS)
+                stream, offset = _stream(context, database, topic, offset, setting, meter)
                 yield stream
                 yield _latency(running, context, database, topic, offset, setting)
 
@@ -133,7 +131,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _snapshot(context: Context, database: Database, rows: int, setting: Setting, meter: Meter) -> Result:
+def _snapshot(context: Context, database: Database, setting: Setting, meter: Meter) -> Result:
     tally = Tally()
     for number in range(setting.runs + 1):
         for threads in (1, 2):
@@ -142,28 +140,28 @@ def _snapshot(context: Context, database: Database, rows: int, setting: Setting,
                 meter.measured() as used,
                 captured(context, database, f"s{number}_{threads}", threads=threads, wait=False) as topic,
             ):
-                found, _ = arrivals(context.kafka_bootstrap, topic, rows)
+                found, _ = arrivals(context.kafka_bootstrap, topic, _ROWS)
             if number:
                 tally.sample(side, round(found.rate, 1))
-                tally.use(side, rows, used)
+                tally.use(side, _ROWS, used)
     return Result(
         "raw.debezium.snapshot",
         "the initial snapshot of one table into Kafka, from the first record to the last",
         "rows/s",
         tally.sides(),
         versions=_versions(),
-        settings={"rows": rows, "row": ABOUT, "processor": "making and removing the source included"},
+        settings={"rows": _ROWS, "row": ABOUT, "processor": "making and removing the source included"},
     )
 
 
 def _stream(
-    context: Context, database: Database, topic: str, offset: int, rows: int, setting: Setting, meter: Meter
+    context: Context, database: Database, topic: str, offset: int, setting: Setting, meter: Meter
 ) -> tuple[Result, int]:
     tally = Tally()
     with Connect(context.connect_url) as connect:
         for number in range(setting.runs + 1):
             connect.pause(_connector(context))
-            changes = change_all(database, rows)
+            changes = change_all(database, _ROWS)
             with meter.measured() as used:
                 connect.resume(_connector(context))
                 found, offset = arrivals(context.kafka_bootstrap, topic, changes, offset)
@@ -176,7 +174,7 @@ def _stream(
         "changes/s",
         tally.sides(),
         versions=_versions(),
-        settings={"changes": rows, "transaction": "1,000 rows", "exactly once": True},
+        settings={"changes": _ROWS, "transaction": "1,000 rows", "exactly once": True},
     )
     return result, offset
 

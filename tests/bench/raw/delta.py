@@ -26,7 +26,6 @@ from tests.bench.suite import Benchmark, Setting
 __all__ = ["BENCHMARKS"]
 
 _ROWS = 50_000
-_MANY_ROWS = 500_000
 _MERGED = 5_000
 _EXTENSIONS = (
     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
@@ -39,7 +38,7 @@ _VECTORS = "delta-spark, deletion vectors"
 
 
 def _measure(setting: Setting) -> Iterator[Result]:
-    yield from apart(_both, _MANY_ROWS if setting.full else _ROWS, setting.runs)
+    yield from apart(_both, _ROWS, setting.runs)
 
 
 def _both(rows: int, runs: int) -> list[Result]:

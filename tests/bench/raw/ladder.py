@@ -33,7 +33,6 @@ from tests.support.stack import running_stack
 __all__ = ["BENCHMARKS", "spec_of"]
 
 _ROWS = 100_000
-_MANY_ROWS = 1_000_000
 _COUNT = "records long"
 _LOOSE = "read by librdkafka, in Python"
 _BY_TASK = ("read by a task", "+ decoded to changes", "+ collapsed to the last change a key")
@@ -46,17 +45,16 @@ _BY_SPARK = (
 
 
 def _measure(setting: Setting) -> Iterator[Result]:
-    rows = _MANY_ROWS if setting.full else _ROWS
     with running_stack({"postgres", "kafka", "connect"}) as running:
         context = open_context(running.home.root)
         with (
-            filled(running.endpoints.postgres_dsn, "raw", rows) as database,
+            filled(running.endpoints.postgres_dsn, "raw", _ROWS) as database,
             captured(context, database, "raw"),
         ):
             entry = Registry(context.registry).source("raw")
             spec = spec_of(entry, running.endpoints.kafka_bootstrap, running.home.root)
             kafka = servers(running.home.run)["kafka"]
-            yield from apart(_climb, spec.model_dump_json(), rows, setting.runs, kafka)
+            yield from apart(_climb, spec.model_dump_json(), _ROWS, setting.runs, kafka)
 
 
 def spec_of(entry: SourceEntry, bootstrap: str, folder: Path) -> PipelineSpec:

@@ -73,7 +73,7 @@ def _elasticsearch(setting: Setting) -> Iterator[Result]:
 
 
 def _create(client: Elasticsearch) -> None:
-    settings = {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "1s"}
+    settings = {"number_of_shards": 1, "number_of_replicas": 0}
     patiently(lambda: client.indices.create(index=_INDEX, mappings=table_mapping(SCHEMA), settings=settings))
 
 

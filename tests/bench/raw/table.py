@@ -24,7 +24,7 @@ INSERT INTO {TABLE}
 SELECT n, n % 5000, (ARRAY['new', 'paid', 'sent', 'done'])[n % 4 + 1], n % 99999 + 0.25,
        '2026-01-01T12:00:00Z'::timestamptz + n * interval '1 second',
        '2026-01-01T12:00:00'::timestamp + n * interval '1 minute',
-       'note number ' || n * 7919 || ' with some more text here', n % 2 = 0, n / 7.0,
+       'note number ' || n::bigint * 7919 || ' with some more text here', n % 2 = 0, n / 7.0,
        jsonb_build_object('a', n, 'b', to_hex(n * 31), 'tags', jsonb_build_array('x', 'y')),
        md5(n::text)::uuid, '2026-01-01'::date + n % 1000
 FROM generate_series(1, {{rows}}) AS n
