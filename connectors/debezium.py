@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import md5
 from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from connectors.structures import output
 from headrace.model.change import Change, Ignored, Op, Origin, Poison, Record, Truncate
@@ -44,10 +45,6 @@ _NO_FIELDS: frozenset[str] = frozenset()
 
 def _bytes(value: Any) -> bytes:
     return base64.b64decode(value, validate=True)
-
-
-def _float(value: Any) -> float:
-    return float(value)
 
 
 def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -102,8 +99,8 @@ def _stamp(value: int) -> int | str:
 
 _CONVERT: dict[LogicalType, Callable[[Any], Any]] = {
     LogicalType.BYTES: _bytes,
-    LogicalType.FLOAT32: _float,
-    LogicalType.FLOAT64: _float,
+    LogicalType.FLOAT32: float,
+    LogicalType.FLOAT64: float,
     LogicalType.NUMERIC: _numeric,
     LogicalType.DATE: _days,
     LogicalType.TIMESTAMP: _stamp,
@@ -186,14 +183,12 @@ class Decoder:
             [_java_uuid(placeholder)],
             f'{{"{placeholder}":"{placeholder}"}}',
         )
-        traces = (
-            placeholder,
-            self._in_base64,
-            _java_uuid(placeholder),
-            ",".join(map(str, placeholder.encode()[:8])),
-        )
-        self._traces: dict[type, tuple[Any, ...]] = {str: traces, bytes: tuple(t.encode() for t in traces)}
+        self._traces: dict[type, tuple[Any, ...]] = {
+            str: (found := _traces(schema, placeholder)),
+            bytes: tuple(trace.encode() for trace in found),
+        }
         self._key_names = frozenset(schema.key)
+        self._key_start = b"{" + orjson.dumps(schema.key[0]) + b":" if len(schema.key) == 1 else b"?"
         self.drift: Drift | None = None
         self._key_of = key_reader(schema)
         self._names = tuple(column.name for column in schema.columns)
@@ -256,6 +251,8 @@ class Decoder:
         """Refuse a row that the source tells from others by other columns than the schema says."""
         if not key or op not in ("c", "u", "r", "d"):
             return None
+        if key.startswith(self._key_start) and key.count(b":") == 1:
+            return None  # no second column follows
         try:
             image = orjson.loads(key)
         except orjson.JSONDecodeError:
@@ -283,9 +280,10 @@ class Decoder:
                 return Poison(origin, "RECORD_WITHOUT_ROW", f"op {op!r} carries no row image")
             row = orjson.loads(after)
             absent = _NO_FIELDS
-            one, two, three, four = self._traces[type(after)]
-            if one in after or two in after or three in after or four in after:
-                absent = frozenset(name for name, value in row.items() if value in self._marks)
+            for trace in self._traces[type(after)]:
+                if trace in after:
+                    absent = frozenset(name for name, value in row.items() if value in self._marks)
+                    break
             row = self._row(row, absent)
             if self._strict and self.drift is not None:
                 return Poison(origin, "SCHEMA_CHANGED", self.drift.sentence)
@@ -329,19 +327,34 @@ class Decoder:
         return value if value is None or convert is None else convert(value)
 
 
+def _traces(schema: TableSchema, placeholder: str) -> tuple[str, ...]:
+    """Return texts of which each row image has one that lacks a value of the table's columns.
+
+    They are looked for in every record, so those are left out that no column of the table can have.
+    """
+    arrays = any(column.dimensions for column in schema.columns)
+    kinds = {column.type for column in schema.columns}
+    traces = [placeholder]
+    if arrays or kinds & {LogicalType.BYTES, LogicalType.OTHER}:
+        traces.append(base64.b64encode(placeholder.encode()).decode())
+    if arrays or LogicalType.OTHER in kinds:
+        traces += [_java_uuid(placeholder), ",".join(map(str, placeholder.encode()[:8]))]
+    return tuple(traces)
+
+
 def _java_uuid(text: str) -> str:
     """Return what Java's ``UUID.nameUUIDFromBytes`` makes of a text; MD5 is no secret here."""
     return str(UUID(bytes=md5(text.encode(), usedforsecurity=False).digest(), version=3))
 
 
-class _Source(msgspec.Struct):
+class _Source(msgspec.Struct, gc=False):
     lsn: int | None = None
     tx: int | None = msgspec.field(default=None, name="txId")
     ts_ms: int | None = None
     snapshot: str | None = None
 
 
-class _Envelope(msgspec.Struct):
+class _Envelope(msgspec.Struct, gc=False):
     before: msgspec.Raw = msgspec.Raw(b"null")
     after: msgspec.Raw = msgspec.Raw(b"null")
     op: str | None = None

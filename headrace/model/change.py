@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headrace.model.key import Key
 from headrace.model.position import Position
@@ -21,8 +23,7 @@ class Op(str, Enum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True, gc=False):
     """Where a record came from: its identity for the dead letter queue, and metadata for readers.
 
     Args:
@@ -42,8 +43,7 @@ class Origin:
     snapshot: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True, gc=False):
     """The newest state of one row.
 
     Args:
@@ -85,8 +85,7 @@ class Change:
         return bool(self.absent)
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Struct, frozen=True, gc=False):
     """All rows of a table older than ``position`` are gone."""
 
     table: TableId
@@ -94,16 +93,14 @@ class Truncate:
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(Struct, frozen=True, gc=False):
     """A record with nothing to apply: a Kafka tombstone, a heartbeat, a signal."""
 
     origin: Origin
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Poison:
+class Poison(Struct, frozen=True, gc=False):
     """A record that is no change; it goes to the dead letter queue with its raw bytes.
 
     Args:

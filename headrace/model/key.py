@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 __all__ = ["SEPARATOR", "Key", "escape", "ids", "unescape"]
 
@@ -34,8 +35,7 @@ def _escaped(part: str | None) -> str:
     return escape(part) or _EMPTY
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Key(Struct, frozen=True, order=True, gc=False):
     """The identifying values of one row, in key order, each in its canonical text form.
 
     Build it with :func:`headrace.model.values.key_of`, which knows the canonical form of each

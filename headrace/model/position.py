@@ -7,7 +7,7 @@ order data: an LSN is not monotone per key (see docs/adr/0002).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 __all__ = [
     "EPOCH_BITS",
@@ -29,8 +29,7 @@ MAX_EPOCH = (1 << EPOCH_BITS) - 1
 _EPOCH_SHIFT = PARTITION_BITS + OFFSET_BITS
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True, gc=False):
     """A point in one key's history.
 
     A key stays in one partition for an epoch, so positions of one key are ordered by ``(epoch, offset)``.
@@ -56,10 +55,14 @@ class Position:
             raise ValueError(f"partition {self.partition} is outside 0..{MAX_PARTITIONS - 1}")
 
     def __lt__(self, other: Position) -> bool:
-        return self.version < other.version
+        return self._order < other._order
 
     def __le__(self, other: Position) -> bool:
-        return self.version <= other.version
+        return self._order <= other._order
+
+    @property
+    def _order(self) -> tuple[int, int, int]:
+        return self.epoch, self.partition, self.offset
 
     @property
     def version(self) -> int:

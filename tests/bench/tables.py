@@ -11,6 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from headrace.model.change import Change
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
@@ -43,7 +45,9 @@ def _spread(changes: Sequence[Change], tables: int, again: int) -> _Work:
     for number in range(tables):
         table = TableId("public", f"of_{tables}_{number}")
         own = [
-            replace(change, table=table, position=Position(0, change.position.offset + again * len(changes)))
+            structs.replace(
+                change, table=table, position=Position(0, change.position.offset + again * len(changes))
+            )
             for change in changes[number::tables]
         ]
         work[table.name] = replace(SCHEMA, table=table), own

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from msgspec import structs
 
 from headrace.model.change import Change
 from headrace.model.errors import SinkError, SinkUnavailable
@@ -256,7 +257,7 @@ def test_replaced_files_stay_for_readers_and_then_go(tmp_path: Path) -> None:
 def test_six_tables_at_once(tmp_path: Path) -> None:
     sink = DeltaSink("lake", DeltaSink.Config(path=tmp_path))
     schemas = [replace(ORDERS, table=TableId("public", f"orders{n}")) for n in range(6)]
-    batches = [[replace(order(n, at(n)), table=s.table) for n in range(500)] for s in schemas]
+    batches = [[structs.replace(order(n, at(n)), table=s.table) for n in range(500)] for s in schemas]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(sink.prepare, schemas))
         for _ in range(3):

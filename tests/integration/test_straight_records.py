@@ -9,7 +9,6 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from msgspec.structs import replace
 
 from connectors.debezium import Decoder
 from headrace.config.pipeline import TableSpec

@@ -6,12 +6,12 @@ import random
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace.model.change import Change, Op, Origin, Poison, Record, Truncate, collapse
 from headrace.model.key import Key
