@@ -103,7 +103,7 @@ def _in_order_of_keys(
     one is delivered once more, another row may be under the old key: one of after the delete. Where the
     delete is not in the batch, only one of before the batch's first version is the row that moved.
     """
-    moved = {c.key: c.moved_from for c in latest if c.partial and c.moved_from is not None}
+    moved = {c.key: c.moved_from for c in latest if c.moved_from is not None and c.absent}
     if moved:
         since = _since(drained.taken)
         found = sink.rows(schema, list(set(moved.values())))
@@ -151,7 +151,8 @@ def _write(sink: Sink, schema: TableSchema, drained: Drained, report: Report) ->
     stale = 0
     good = [change for change in latest if change.key not in bad] if bad else latest
     for group in _in_order_of_keys(sink, schema, good, drained):
-        if alone := _without_row(sink, schema, [c for c in group if c.partial and c.key in severed]):
+        cut_off = [change for change in group if change.absent and change.key in severed] if severed else []
+        if alone := _without_row(sink, schema, cut_off):
             bad |= dict.fromkeys(alone, ROW_MISSING)
             group = [change for change in group if change.key not in alone]
         for change, outcome in _patiently(sink, schema, group):

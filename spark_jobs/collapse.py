@@ -61,13 +61,13 @@ class Collapser:
         known = self._latest.get(change.key)
         if change.op is Op.DELETE:
             self._bury(change, known)
-        elif change.partial:
+        elif change.absent:
             change = self._moved(change)
         if known is None:
             self._latest[change.key] = change
             return
         older, newer = (known, change) if known.position <= change.position else (change, known)
-        if not newer.partial:
+        if not newer.absent:
             self.severed.discard(change.key)
         elif older.op is Op.DELETE:
             self.severed.add(change.key)

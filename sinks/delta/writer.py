@@ -176,14 +176,17 @@ class TableWriter:
         # Tombstones first: a crash in between leaves a row older than its tombstone, which the replayed
         # deletion removes; the other way round an older change could bring the row back.
         gone = verdict.bury
-        burial = beside(
-            self.tombstones.bury, keys.filter(pa.array(gone)).to_pylist(), versions[gone].tolist()
+        burial = (
+            beside(self.tombstones.bury, keys.filter(pa.array(gone)).to_pylist(), versions[gone].tolist())
+            if gone.any()
+            else None
         )
         with Draft(self.table, self.index) as draft:
             try:
                 self._compose(draft, shape, _Batch(changes, keys, versions, found), verdict)
             finally:
-                burial.result()
+                if burial is not None:
+                    burial.result()
             self.replaced.add(draft.commit())
         self.replaced.remove_due()
         return verdict.outcomes
@@ -226,8 +229,8 @@ class TableWriter:
             draft.hide(file, gone)
         else:
             draft.remove([file])
-        if hide and not kept.partial:
-            return
+        if not kept.partial and (hide or len(gone) == file.rows):
+            return  # nobody asks for what is in it
         for start, part in parts(self.table.path, file, self.table.schema):
             here = (place.rows >= start) & (place.rows < start + len(part))
             kept.note(part, place.rows[here] - start, place.sought[here])
