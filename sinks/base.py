@@ -63,6 +63,9 @@ class Sink(Protocol):
     kind: str
     placement: str
     """``executor``: applied where the partition is read; ``driver``: a table at a time, in the driver."""
+    pace_s: float
+    """Seconds from the beginning of a small batch to the next while changes keep coming: 0 where a batch
+    costs little, more where each leaves something behind, such as a version of a table."""
 
     def check(self) -> list[Finding]:
         """Return what speaks for or against using this store; called at registration."""

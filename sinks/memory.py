@@ -52,6 +52,7 @@ class MemorySink:
 
     kind: str = "memory"
     placement: str = "driver"
+    pace_s: float = 0.0
     Config: ClassVar[type[_Config]] = _Config
     _stores: ClassVar[dict[str, _Store]] = {}
 

@@ -63,7 +63,7 @@ class Batches:
         self._holding = holding
         self._emptyings = Emptyings(spec)
         self._reader = Reader(spec.kafka_bootstrap, f"headrace-{spec.sink}")
-        self._over = False
+        self._over = threading.Event()
         self._at_rest = time.monotonic()
         self.unavailable = False
 
@@ -110,7 +110,7 @@ class Batches:
 
     def close(self) -> None:
         """Say that there will be no more batches; what is under way ends by itself."""
-        self._over = True
+        self._over.set()
         if self._turn.acquire(blocking=False):
             try:
                 self._reader.close()
@@ -150,18 +150,26 @@ class Batches:
             self._at_rest = time.monotonic()
             self.unavailable = False
         progress.state("running")
-        took = time.monotonic() - started
-        if _MANY < span.records <= _SMALL and took > _BUSY_S:
+        self._rest(span.records, time.monotonic() - started, sink.pace_s)
+
+    def _rest(self, records: int, took: float, pace: float) -> None:
+        """Wait after a small batch where the next had better be larger."""
+        if records > _SMALL:
+            return
+        rest = pace - took
+        if records > _MANY and took > _BUSY_S:
             # Much comes in and the processor is wanted by all. What a batch costs hardly depends on its
             # size, so a rest as long as the work halves the work.
-            time.sleep(min(_LONGEST_REST_S, took))
+            rest = max(rest, min(_LONGEST_REST_S, took))
+        if rest > 0:
+            self._over.wait(rest)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
         finally:
-            if self._over:
+            if self._over.is_set():
                 self._reader.close()
 
     def _straight(self, session: SparkSession, pipeline: str, batch_id: int, span: Span) -> Report | None:

@@ -140,9 +140,9 @@ class Watch:
 
     @staticmethod
     def _end(running: _Running, state: str) -> None:
+        running.batches.close()
         if running.query is not None and running.query.isActive:
             running.query.stop()
-        running.batches.close()
         running.progress.state(state)
 
 

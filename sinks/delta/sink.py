@@ -52,6 +52,7 @@ class DeltaSink:
     def __init__(self, name: str, config: LakeConfig) -> None:
         self.name = name
         self.config = config
+        self.pace_s = config.commit_seconds
         self._root = config.path
         self._index = KeyIndex(config.index_bytes)
         self._writers: dict[TableId, TableWriter] = {}

@@ -82,6 +82,7 @@ class ElasticsearchSink:
 
     kind: str = "elasticsearch"
     placement: str = "executor"
+    pace_s: float = 0.0
     Config: ClassVar[type[ElasticsearchConfig]] = ElasticsearchConfig
 
     def __init__(self, name: str, config: ElasticsearchConfig) -> None:

@@ -68,6 +68,7 @@ class RedisSink:
 
     kind: str = "redis"
     placement: str = "executor"
+    pace_s: float = 0.0
     Config: ClassVar[type[RedisConfig]] = RedisConfig
 
     def __init__(self, name: str, config: RedisConfig) -> None:

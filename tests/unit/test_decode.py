@@ -82,6 +82,49 @@ def test_an_unchanged_large_value_is_absent_and_not_a_value(decoder: Decoder, co
     assert column not in change.row
 
 
+def one_column(column: Column) -> Decoder:
+    key = Column("id", LogicalType.INT64, nullable=False)
+    return Decoder(TableSchema(TableId("public", "one"), (key, column), ("id",)), 2, PLACEHOLDER)
+
+
+@pytest.mark.parametrize("spell", [str, str.encode])
+@pytest.mark.parametrize(
+    ("column", "mark"),
+    [
+        (Column("v", LogicalType.TEXT), PLACEHOLDER),
+        (Column("v", LogicalType.NUMERIC), PLACEHOLDER),
+        (Column("v", LogicalType.JSON), PLACEHOLDER),
+        (Column("v", LogicalType.JSON), f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'),
+        (Column("v", LogicalType.BYTES), base64.b64encode(PLACEHOLDER.encode()).decode()),
+        (Column("v", LogicalType.TEXT, dimensions=1), [PLACEHOLDER]),
+        (Column("v", LogicalType.BYTES, dimensions=1), [base64.b64encode(PLACEHOLDER.encode()).decode()]),
+        (Column("v", LogicalType.INT64, dimensions=1), list(PLACEHOLDER.encode())),
+        (Column("v", LogicalType.UUID, dimensions=1), ["08c6ed93-17de-32bb-bd05-4787a8f0953f"]),
+        (Column("v", LogicalType.OTHER), PLACEHOLDER),
+    ],
+)
+def test_each_column_alone_tells_that_its_value_did_not_change(column: Column, mark: Any, spell: Any) -> None:
+    image = spell(json.dumps({"id": 1, "v": mark}, separators=(",", ":")))
+    change = one_column(column).decode(ORIGIN, "u", None, image)
+    assert isinstance(change, Change)
+    assert change.absent == {"v"}
+
+
+@pytest.mark.parametrize("key", ['{"id":1,"tenant":2}', '{"id":1, "tenant":2}', '{"tenant":1}', '{"ids":1}'])
+def test_of_a_key_of_one_column_every_other_is_told_apart(key: str) -> None:
+    decoder = one_column(Column("v", LogicalType.TEXT))
+    record = decoder.decode(ORIGIN, "u", None, '{"id":1,"v":"a"}', key.encode())
+    assert isinstance(record, Poison)
+    assert record.code == "KEY_CHANGED"
+
+
+@pytest.mark.parametrize("key", ['{"id":1}', '{"id":"12:30"}', '{ "id": 1 }', "no key", None])
+def test_a_key_of_one_column_is_as_it_was(key: str | None) -> None:
+    decoder = one_column(Column("v", LogicalType.TEXT))
+    record = decoder.decode(ORIGIN, "u", None, '{"id":1,"v":"a"}', key.encode() if key else None)
+    assert isinstance(record, Change)
+
+
 def test_a_users_text_that_merely_contains_the_placeholder_is_kept(decoder: Decoder) -> None:
     change = decoder.decode(ORIGIN, "u", None, row(body=f"see {PLACEHOLDER}"))
     assert isinstance(change, Change)
