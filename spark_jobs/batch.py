@@ -26,7 +26,7 @@ from spark_jobs.rewind import kafka_has_it, lost, parts, read_again
 from spark_jobs.settle import set_aside_again, settle
 from spark_jobs.task_apply import apply_in_tasks
 
-__all__ = ["Batches"]
+__all__ = ["Batches", "rest_after"]
 
 _Got = TypeVar("_Got")
 
@@ -39,6 +39,8 @@ _MOST_BYTES = 64 << 20
 _MANY = 50
 _BUSY_S = 0.25
 _LONGEST_REST_S = 0.5
+_PACED = 4
+"""So many times as long as its batch took may a sink with a pace rest."""
 _LOOK_EVERY_S = 5.0
 _TIDY_S = 0.2
 """So long may a change that comes in have to wait for it."""
@@ -150,19 +152,7 @@ class Batches:
             self._at_rest = time.monotonic()
             self.unavailable = False
         progress.state("running")
-        self._rest(span.records, time.monotonic() - started, sink.pace_s)
-
-    def _rest(self, records: int, took: float, pace: float) -> None:
-        """Wait after a small batch where the next had better be larger."""
-        if records > _SMALL:
-            return
-        rest = pace - took
-        if records > _MANY and took > _BUSY_S:
-            # Much comes in and the processor is wanted by all. What a batch costs hardly depends on its
-            # size, so a rest as long as the work halves the work.
-            rest = max(rest, min(_LONGEST_REST_S, took))
-        if rest > 0:
-            self._over.wait(rest)
+        self._over.wait(rest_after(span.records, time.monotonic() - started, sink.pace_s))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -217,6 +207,21 @@ class Batches:
             set_aside_again(self._spec, session, report)
             sink.settle(ends)
             self._progress.request(report)
+
+
+def rest_after(records: int, took: float, pace: float) -> float:
+    """Return how many seconds to wait after a batch, so that the next is larger; 0 where that gains nothing.
+
+    What a small batch costs hardly depends on its size, so a rest as long as the work halves the work.
+    Where much comes in, and a batch takes long because the processor is wanted by all, that is done for
+    every sink. One with a pace rests longer, as long as a batch's share of the time is large.
+    """
+    if records > _SMALL:
+        return 0.0
+    rest = min(pace - took, _PACED * took)
+    if records > _MANY and took > _BUSY_S:
+        rest = max(rest, min(_LONGEST_REST_S, took))
+    return max(rest, 0.0)
 
 
 def _whole(reports: list[Report]) -> Report:

@@ -31,8 +31,8 @@ class LakeConfig(BaseModel):
         deletion_vectors: Hide replaced rows by deletion vectors instead of rewriting their files. Applying
             then costs the same however large the table is, but only readers that know deletion vectors
             can read it (Spark, Trino, DuckDB; of Python's ``deltalake`` its queries, not ``to_pandas``).
-        commit_seconds: How long changes that keep coming are gathered for one version of their tables. What
-            comes after a pause is committed at once, and so is what comes in thousands.
+        commit_seconds: How long changes that keep coming are gathered, at most, for one version of their
+            tables. What comes after a pause is committed at once, and so is what comes in thousands.
         index_bytes: Memory for the keys of data files; keys that do not fit are read from the files.
     """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -91,25 +90,6 @@ def test_a_key_that_dies_and_comes_back_in_one_transaction_lives(shop: Shop) -> 
         "DELETE FROM reviews WHERE id = 6",
     )
     shop.converge()
-
-
-def test_the_lake_gathers_small_commits(shop: Shop) -> None:
-    (path,) = (
-        facts["path"]
-        for topic, facts in Registry(shop.context.registry).sink(f"{shop.name}_lake").tables.items()
-        if topic.endswith(".categories")
-    )
-    log = Path(path) / "_delta_log"
-    before = {file.name for file in log.glob("*.json")}
-    statements = [f"UPDATE categories SET name = 'name {number}' WHERE id = 3" for number in range(40)]
-    began = time.monotonic()
-    for statement in statements:
-        run(shop, statement)
-        time.sleep(0.1)
-    seconds = time.monotonic() - began
-    shop.converge()
-    versions = {file.name for file in log.glob("*.json")} - before
-    assert 1 < len(versions) <= seconds + 3
 
 
 def test_a_truncate_arrives(shop: Shop) -> None:
