@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_jobs.offsets import Ranges
 
@@ -115,18 +115,19 @@ class Reader:
             self._consumer = None
 
     def _stream(self, consumer: Consumer, ranges: Ranges) -> Iterator[Raw]:
-        left = {place: end for place, (_, end) in ranges.items()}
+        left = set(ranges)
         consumer.assign([TopicPartition(*place, begin) for place, (begin, _) in ranges.items()])
         heard = time.monotonic()
+        topic, partition, begin, end = "", -1, 0, 0
         while left:
             messages = consumer.consume(_AT_ONCE, _LISTEN_S)
             for message in messages:
-                topic, partition, offset = message.topic(), message.partition(), message.offset()
-                error = message.error()
-                if topic is None or partition is None or offset is None:
-                    raise Unreadable  # the trouble is the connection's
-                begin, end = ranges.get((topic, partition), (0, 0))
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                offset, error = message.offset(), message.error()
+                if message.partition() != partition or message.topic() != topic:
+                    # Of one partition there are many in a row.
+                    topic, partition = _place(message)
+                    begin, end = ranges.get((topic, partition), (0, 0))
+                if offset is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
                     raise Unreadable
                 if offset < begin:
                     continue  # of an earlier read
@@ -134,10 +135,17 @@ class Reader:
                     if offset < end:
                         yield Raw(topic, partition, offset, message.key(), message.value())
                     offset += 1
-                if offset >= left.get((topic, partition), offset + 1):
-                    del left[topic, partition]
+                if offset >= end:
+                    left.discard((topic, partition))
             now = time.monotonic()
             if messages:
                 heard = now
             elif now - heard > self._patience:
                 raise Unreadable
+
+
+def _place(message: Message) -> tuple[str, int]:
+    topic, partition = message.topic(), message.partition()
+    if topic is None or partition is None:
+        raise Unreadable  # the trouble is the connection's
+    return topic, partition
