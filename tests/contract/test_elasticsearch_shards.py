@@ -38,19 +38,20 @@ def find_the_shard(server: Server, index: str) -> None:
 
 
 def test_a_row_that_cannot_be_read_just_now_is_not_a_missing_row(server: Server) -> None:
-    sink = server.sink(shards=2, timeout=1)  # a refresh of a lost shard waits for it for a minute
+    sink, hasty = server.sink(shards=2), server.sink(shards=2, timeout=1)
     sink.prepare(ORDERS)
     sink.settle({("shop.public.orders", 0): 20})
     indexes = [server.alias() + "-g1", f"{server.prefix}headrace_progress-1"]
     for index in indexes:
         lose_a_shard(server, index)
     partial = [upsert(ORDERS, {"id": n, "item": "cup"}, at(n), ["note", "price"]) for n in range(20)]
+    # A refresh of a lost shard waits for it for a minute.
     reads: list[Callable[[], object]] = [
-        lambda: sink.apply(ORDERS, partial),
-        lambda: sink.rows(ORDERS, [change.key for change in partial]),
-        lambda: list(sink.scan(ORDERS)),
-        lambda: sink.truncate(ORDERS, at(50)),
-        sink.progress,
+        lambda: hasty.apply(ORDERS, partial),
+        lambda: hasty.rows(ORDERS, [change.key for change in partial]),
+        lambda: list(hasty.scan(ORDERS)),
+        lambda: hasty.truncate(ORDERS, at(50)),
+        hasty.progress,
     ]
     for read in reads:
         with pytest.raises(SinkUnavailable):
@@ -60,15 +61,15 @@ def test_a_row_that_cannot_be_read_just_now_is_not_a_missing_row(server: Server)
     assert sink.apply(ORDERS, partial) == [ROW_MISSING] * 20
     assert sink.progress() == {}
     sink.close()
+    hasty.close()
 
 
 def test_a_tombstone_that_cannot_be_read_just_now_is_not_a_missing_tombstone(server: Server) -> None:
-    sink = server.sink(shards=2)
+    sink, newcomer = (server.sink(shards=2, timeout=8) for _ in range(2))
     sink.prepare(ORDERS)
     past = [order(n, at(n)) for n in range(20)]
     sink.apply(ORDERS, [delete(ORDERS, n, at(100 + n)) for n in range(20)])
     lose_a_shard(server, tombstones_of(server.alias()) + "1")
-    newcomer = server.sink(shards=2)
     for replaying in (sink, newcomer):
         with pytest.raises(SinkUnavailable):
             replaying.apply(ORDERS, past)
