@@ -10,6 +10,8 @@ from hypothesis import settings
 
 from tests.support.stack import RunningStack, found_stack, running_stack
 
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("default", deadline=None)
 settings.register_profile("deep", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HEADRACE_TEST_PROFILE", "default"))
 
