@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -46,9 +47,10 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
 
 
 def assert_equal(mirror: Mirror) -> None:
-    # In sync is as of the last heartbeat; what was written after it may still be on its way.
-    until(lambda: bool(mirror.letters) or (mirror.in_sync and not differing(mirror)))
+    written = time.time()
+    until(lambda: mirror.in_sync_since(written) or bool(mirror.letters))
     assert mirror.letters == []
+    assert differing(mirror) == []
 
 
 def test_the_snapshot_is_spread_and_arrives(mirror: Mirror) -> None:

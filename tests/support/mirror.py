@@ -47,6 +47,13 @@ class Mirror:
         """Whether lag says so."""
         return lag.measure(self.context).in_sync
 
+    def in_sync_since(self, moment: float) -> bool:
+        """Whether lag says so of everything that was committed before a Unix time."""
+        report = lag.measure(self.context)
+        # What is rounded may seem half a second younger.
+        proven = (report.at_ms / 1000 - 0.5 - (table.freshness_seconds or 0.0) for table in report.tables)
+        return report.in_sync and min(proven) >= moment
+
     @property
     def letters(self) -> list[str]:
         """What waits in the dead letter queue, and why."""

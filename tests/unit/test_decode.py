@@ -101,6 +101,9 @@ def one_column(column: Column) -> Decoder:
         (Column("v", LogicalType.INT64, dimensions=1), list(PLACEHOLDER.encode())),
         (Column("v", LogicalType.UUID, dimensions=1), ["08c6ed93-17de-32bb-bd05-4787a8f0953f"]),
         (Column("v", LogicalType.OTHER), PLACEHOLDER),
+        # The column's type has changed, and the schema does not say so yet.
+        (Column("v", LogicalType.TEXT), base64.b64encode(PLACEHOLDER.encode()).decode()),
+        (Column("v", LogicalType.TEXT), list(PLACEHOLDER.encode())),
     ],
 )
 def test_each_column_alone_tells_that_its_value_did_not_change(column: Column, mark: Any, spell: Any) -> None:
