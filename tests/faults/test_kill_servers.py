@@ -37,9 +37,13 @@ def up(shop: Shop) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "seed"), [("redis", 1), ("elasticsearch", 2), ("connect", 3), ("kafka", 4), ("postgres", 5)]
+_SLOW_TO_START = (
+    pytest.param("elasticsearch", 2, marks=pytest.mark.deep),
+    pytest.param("kafka", 4, marks=pytest.mark.deep),
 )
+
+
+@pytest.mark.parametrize(("name", "seed"), [("redis", 1), ("connect", 3), ("postgres", 5), *_SLOW_TO_START])
 def test_one_server_is_killed_while_people_write(shop: Shop, name: str, seed: int) -> None:
     before = {server.name: server.pid for server in shop.running.stack.status()}
     people = shop.people(seed=seed, bulk_rows=300, bulk_after=0.5)
