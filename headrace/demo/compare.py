@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.demo.spelling import logical
+from headrace.demo.spelling import logical_reader
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
-from headrace.model.values import canonical, key_of
+from headrace.model.values import canonical_reader, key_reader
 
 __all__ = ["SHOWN_KEYS", "Comparison", "Expected", "Found", "compare"]
 
 SHOWN_KEYS = 20
 """How many keys of each kind of difference are named per table."""
+
+_WITHOUT_REFERENCES = 2
+"""Format of ``marshal`` in which equal values are equal bytes, whoever else refers to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +88,22 @@ class Expected:
 
     def __init__(self, schema: TableSchema, rows: Iterable[Mapping[str, Any]]) -> None:
         self.schema = schema
+        key_in = key_reader(schema)
+        spelled = [(column.name, canonical_reader(column)) for column in schema.columns]
         self._prints = {
-            key_of(schema, row).id: tuple(
-                _print(canonical(column, row.get(column.name))) for column in schema.columns
-            )
+            key_in(row).id: tuple([_print(canonical, row.get(name)) for name, canonical in spelled])
             for row in rows
         }
+        self._proven: dict[int, Key] = {}
+
+    def proven(self, spelling: int | None) -> Key | None:
+        """Return the key of a row whose very spelling was found to be equal before."""
+        return self._proven.get(spelling) if spelling is not None else None
+
+    def prove(self, spelling: int | None, key: Key) -> None:
+        """Remember how a row is spelled that is equal to the original of its key."""
+        if spelling is not None:
+            self._proven[spelling] = key
 
     def __len__(self) -> int:
         return len(self._prints)
@@ -123,23 +137,27 @@ def compare(
         found: Everything the store holds of the table.
         address: Where a reader would look for a key; None when the store has no addresses.
     """
-    schema = expected.schema
-    result = Comparison(store, schema.table.name, expected=len(expected))
+    read = _Reader(expected.schema)
+    result = Comparison(store, expected.schema.table.name, expected=len(expected))
     seen: set[str] = set()
     for item in found:
         result.found += 1
-        row, prints = _read(schema, item.row)
-        try:
-            identity = key_of(schema, row)
-        except (KeyError, ValueError):
-            result.extra.append(item.address or repr(dict(item.row))[:100])
-            continue
+        spelling = _spelling(item.row)
+        identity, prints = expected.proven(spelling), None
+        if identity is None:
+            try:
+                identity, prints = read(item.row)
+            except (KeyError, ValueError):
+                result.extra.append(item.address or repr(dict(item.row))[:100])
+                continue
         key = identity.id
         if key not in expected or key in seen:
             result.extra.append(item.address or key)
             continue
         seen.add(key)
-        wrong = expected.differing(key, prints)
+        wrong: tuple[str, ...] = ()
+        if prints is not None and not (wrong := expected.differing(key, prints)):
+            expected.prove(spelling, identity)
         if item.address != address(identity):
             wrong = (*wrong, "@address")
         if wrong:
@@ -148,21 +166,46 @@ def compare(
     return result
 
 
-def _read(schema: TableSchema, stored: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int | None, ...]]:
-    """Return the row without what cannot be read, and its fingerprints with None for that."""
-    row: dict[str, Any] = {}
-    prints: list[int | None] = []
-    for column in schema.columns:
-        try:
-            value = logical(column, stored.get(column.name))
-            prints.append(_print(canonical(column, value)))
-        except (ValueError, KeyError, TypeError, ArithmeticError):
-            prints.append(None)
-            continue
-        if column.name in stored:
-            row[column.name] = value
-    return row, tuple(prints)
+class _Reader:
+    """Reads rows of one table as a store spells them."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._columns = [(c.name, logical_reader(c), canonical_reader(c)) for c in schema.columns]
+        self._key_in = key_reader(schema)
+
+    def __call__(self, stored: Mapping[str, Any]) -> tuple[Key, tuple[int | None, ...]]:
+        """Return a row's key, and its fingerprints with None for what cannot be read.
+
+        Raises:
+            KeyError: When a column of the key is missing or cannot be read.
+        """
+        row: dict[str, Any] = {}
+        prints: list[int | None] = []
+        for name, logical, canonical in self._columns:
+            try:
+                value = stored.get(name)
+                if value is not None:
+                    value = logical(value)
+                prints.append(_print(canonical, value))
+            except (ValueError, KeyError, TypeError, ArithmeticError):
+                prints.append(None)
+                continue
+            if name in stored:
+                row[name] = value
+        return self._key_in(row), tuple(prints)
 
 
-def _print(value: Any) -> int:
-    return hash(value if value is None or isinstance(value, str) else repr(value))
+def _print(canonical: Callable[[Any], Any], value: Any) -> int:
+    if value is None:
+        return hash(None)
+    form = canonical(value)
+    return hash(form if isinstance(form, str) else repr(form))
+
+
+def _spelling(row: Mapping[str, Any]) -> int | None:
+    """Return 64 bits of a row exactly as it is spelled; None when it has values that are not plain ones."""
+    anything: Any = row  # the type stubs know less than marshal, which says what it does not take
+    try:
+        return hash(marshal.dumps(anything, _WITHOUT_REFERENCES))
+    except ValueError:
+        return None

@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timezone
+from functools import partial
 from typing import Any
 
 from headrace.model.schema import Column, LogicalType, TableSchema
 from headrace.model.values import date_days, micros_of, timestamp_text
 
-__all__ = ["embedded", "logical", "single"]
+__all__ = ["embedded", "logical", "logical_reader", "single"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -47,52 +48,47 @@ def _texts(value: Any) -> Any:
     return None if value is None else _text(value)
 
 
+def logical_reader(column: Column) -> Callable[[Any], Any]:
+    """Return what does as :func:`logical` for the values of ``column``, NULL apart, for many of them."""
+    scalar = _LOGICAL.get(column.type, str)
+    return partial(_array, scalar) if column.dimensions else scalar
+
+
 def logical(column: Column, value: Any) -> Any:
     """Return the logical value of what a store holds for ``column``.
 
     Raises:
         ValueError: When it cannot be read as a value of the column's type.
     """
-    if value is None:
-        return None
-    if column.dimensions:
-        items = json.loads(value) if isinstance(value, str) else value
-        return _array(column.type, items)
-    return _scalar(column.type, value)
+    return None if value is None else logical_reader(column)(value)
 
 
-def _array(kind: LogicalType, items: Any) -> Any:
+def _array(scalar: Callable[[Any], Any], stored: Any) -> Any:
+    return _items(scalar, json.loads(stored) if isinstance(stored, str) else stored)
+
+
+def _items(scalar: Callable[[Any], Any], items: Any) -> Any:
     if hasattr(items, "tolist"):
         items = items.tolist()
     if isinstance(items, (list, tuple)):
-        return [_array(kind, item) for item in items]
-    return None if items is None else _scalar(kind, items)
+        return [_items(scalar, item) for item in items]
+    return None if items is None else scalar(items)
 
 
-def _scalar(kind: LogicalType, value: Any) -> Any:
-    match kind:
-        case LogicalType.BOOLEAN:
-            return {"true": True, "false": False}[value] if isinstance(value, str) else value
-        case LogicalType.INT16 | LogicalType.INT32 | LogicalType.INT64:
-            return int(value) if isinstance(value, str) else value
-        case LogicalType.FLOAT32:
-            return single(float(value))
-        case LogicalType.FLOAT64:
-            return float(value)
-        case LogicalType.BYTES:
-            return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(value)
-        case LogicalType.JSON:
-            return value if isinstance(value, str) else json.dumps(value)
-        case LogicalType.DATE:
-            return _days(value)
-        case LogicalType.TIME:
-            return _since_midnight(value)
-        case LogicalType.TIMESTAMP:
-            return _micros(value)
-        case LogicalType.TIMESTAMPTZ:
-            return timestamp_text(_micros(value), utc=True)
-        case _:
-            return str(value)
+def _boolean(value: Any) -> Any:
+    return {"true": True, "false": False}[value] if isinstance(value, str) else value
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, str) else value
+
+
+def _binary(value: Any) -> bytes:
+    return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(value)
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _days(value: Any) -> int:
@@ -112,3 +108,19 @@ def _since_midnight(value: Any) -> int:
     if isinstance(value, time):
         return (value.hour * 3600 + value.minute * 60 + value.second) * 1_000_000 + value.microsecond
     return micros_of(f"1970-01-01T{value}") if isinstance(value, str) else int(value)
+
+
+_LOGICAL: dict[LogicalType, Callable[[Any], Any]] = {
+    LogicalType.BOOLEAN: _boolean,
+    LogicalType.INT16: _whole,
+    LogicalType.INT32: _whole,
+    LogicalType.INT64: _whole,
+    LogicalType.FLOAT32: lambda value: single(float(value)),
+    LogicalType.FLOAT64: float,
+    LogicalType.BYTES: _binary,
+    LogicalType.JSON: _json,
+    LogicalType.DATE: _days,
+    LogicalType.TIME: _since_midnight,
+    LogicalType.TIMESTAMP: _micros,
+    LogicalType.TIMESTAMPTZ: lambda value: timestamp_text(_micros(value), utc=True),
+}

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from headrace.model.key import Key
@@ -17,6 +18,7 @@ from headrace.model.schema import Column, LogicalType, TableSchema
 
 __all__ = [
     "canonical",
+    "canonical_reader",
     "canonical_row",
     "date_days",
     "date_text",
@@ -128,42 +130,53 @@ def _json(value: Any) -> str:
     return json.dumps(value)
 
 
-def _scalar(kind: LogicalType, value: Any) -> Any:
-    match kind:
-        case LogicalType.NUMERIC:
-            return _numeric(value)
-        case LogicalType.FLOAT32 | LogicalType.FLOAT64:
-            number = float(value)
-            return repr(number + 0.0) if number else "0.0"
-        case LogicalType.TIMESTAMPTZ:
-            return value if value in _INFINITE else timestamp_text(micros_of(value), utc=True)
-        case LogicalType.BYTES:
-            return bytes(value).hex()
-        case LogicalType.JSON:
-            return _json(json.loads(value, parse_int=_Number, parse_float=_Number))
-        case LogicalType.BOOLEAN:
-            return bool(value)
-        case LogicalType.DATE | LogicalType.TIMESTAMP:
-            if not isinstance(value, int) and value not in _INFINITE:
-                raise TypeError("no number")
-            return value
-        case _:
-            return value
+def _float(value: Any) -> str:
+    number = float(value)
+    return repr(number + 0.0) if number else "0.0"
+
+
+def _instant(value: Any) -> str:
+    return str(value) if value in _INFINITE else timestamp_text(micros_of(value), utc=True)
+
+
+def _count(value: Any) -> Any:
+    if not isinstance(value, int) and value not in _INFINITE:
+        raise TypeError("no number")
+    return value
+
+
+_CANONICAL: dict[LogicalType, Callable[[Any], Any]] = {
+    LogicalType.NUMERIC: _numeric,
+    LogicalType.FLOAT32: _float,
+    LogicalType.FLOAT64: _float,
+    LogicalType.TIMESTAMPTZ: _instant,
+    LogicalType.BYTES: lambda value: bytes(value).hex(),
+    LogicalType.JSON: lambda value: _json(json.loads(value, parse_int=_Number, parse_float=_Number)),
+    LogicalType.BOOLEAN: bool,
+    LogicalType.DATE: _count,
+    LogicalType.TIMESTAMP: _count,
+}
+
+
+def canonical_reader(column: Column) -> Callable[[Any], Any]:
+    """Return what gives the :func:`canonical` form of a column's values, NULL apart, for many of them."""
+    scalar = _CANONICAL.get(column.type, _same)
+    return partial(_nested, scalar) if column.dimensions else scalar
 
 
 def canonical(column: Column, value: Any) -> Any:
     """Return a JSON-ready form that is equal exactly when the two values are the same data."""
-    if value is None:
-        return None
-    if column.dimensions:
-        return _nested(column.type, value)
-    return _scalar(column.type, value)
+    return None if value is None else canonical_reader(column)(value)
 
 
-def _nested(kind: LogicalType, value: Any) -> Any:
+def _same(value: Any) -> Any:
+    return value
+
+
+def _nested(scalar: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_nested(kind, item) for item in value]
-    return None if value is None else _scalar(kind, value)
+        return [_nested(scalar, item) for item in value]
+    return None if value is None else scalar(value)
 
 
 def canonical_row(schema: TableSchema, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,10 +199,6 @@ def _or_infinite(spell: Callable[[int], str]) -> Callable[[Any], str]:
     return lambda value: str(value) if value in _INFINITE else spell(value)
 
 
-def _as(kind: LogicalType) -> Callable[[Any], str]:
-    return lambda value: str(_scalar(kind, value))
-
-
 _KEY_TEXT: dict[LogicalType, Callable[[Any], str]] = {
     LogicalType.BOOLEAN: _boolean,
     LogicalType.NUMERIC: _plain,
@@ -197,7 +206,7 @@ _KEY_TEXT: dict[LogicalType, Callable[[Any], str]] = {
     LogicalType.TIMESTAMP: _or_infinite(timestamp_text),
     LogicalType.TIME: time_text,
     **{
-        kind: _as(kind)
+        kind: _CANONICAL[kind]
         for kind in (LogicalType.TIMESTAMPTZ, LogicalType.BYTES, LogicalType.FLOAT32, LogicalType.FLOAT64)
     },
 }

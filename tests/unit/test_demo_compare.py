@@ -44,7 +44,13 @@ ROWS = [row(order, line) for order in range(1, 41) for line in (1, 2)]
 
 
 def result(found: Iterable[dict[str, Any]]) -> Comparison:
-    return compare("search", Expected(SCHEMA, ROWS), [Found(None, r) for r in found])
+    """Compare, at first sight, and where equal rows are remembered, which must hide nothing."""
+    rows = [Found(None, r) for r in found]
+    before = Expected(SCHEMA, ROWS)
+    assert compare("lake", before, [Found(None, dict(r)) for r in ROWS]).equal
+    first = compare("search", Expected(SCHEMA, ROWS), rows)
+    assert compare("search", before, rows) == first
+    return first
 
 
 def test_equal_rows_are_equal_however_they_are_spelled() -> None:
@@ -129,7 +135,20 @@ def test_a_row_at_the_wrong_address_differs() -> None:
         "1:1": ("@address",)
     }
     found[0] = Found("item:1:1", ROWS[0])
-    assert compare("cache", Expected(SCHEMA, ROWS), found, lambda key: address.get(key.id)).equal
+    expected = Expected(SCHEMA, ROWS)
+    for _ in range(2):
+        assert compare("cache", expected, found, lambda key: address.get(key.id)).equal
+    assert len(compare("cache", expected, found, lambda key: None).different) == len(ROWS)
+
+
+def test_values_that_python_takes_for_equal_are_told_apart_again() -> None:
+    schema = TableSchema(
+        TableId("public", "t"), (Column("id", LogicalType.INT32), Column("x", LogicalType.INT32)), ("id",)
+    )
+    expected = Expected(schema, [{"id": 1, "x": 1}])
+    assert compare("lake", expected, [Found(None, {"id": 1, "x": 1})]).equal
+    for wrong in (True, 1.0):
+        assert not compare("lake", expected, [Found(None, {"id": 1, "x": wrong})]).equal
 
 
 def test_an_empty_store_lacks_everything_and_the_report_names_the_first_keys() -> None:
