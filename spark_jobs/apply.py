@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import repeat
 from pathlib import Path
 from typing import cast
 
@@ -300,19 +301,23 @@ def _finish(
 ) -> None:
     """Apply the last rows of each table."""
 
-    def one(table: TableId) -> Report:
+    def some(mine: Iterator[TableId]) -> Report:
         # What the holds know of a table is touched by nobody but who writes that table.
-        part, schema, collapser = Report(holds=report.holds), tables.schemas[table], pending[table]
-        _keep_halves(sink, schema, collapser, carry, part.holds)
-        _write(sink, schema, collapser.drain(), part)
+        part = Report(holds=report.holds)
+        for table in mine:
+            schema, collapser = tables.schemas[table], pending[table]
+            _keep_halves(sink, schema, collapser, carry, part.holds)
+            _write(sink, schema, collapser.drain(), part)
         return part
 
     left = [table for table, collapser in pending.items() if collapser]
+    each = iter(left)  # whoever is done with a table takes the next
     if len(left) == 1:
-        report.add(one(left[0]))
+        report.add(some(each))
     elif left:
-        with ThreadPoolExecutor(min(at_once, len(left)), "tables") as pool:
-            for part in pool.map(one, left):
+        threads = min(at_once, len(left))
+        with ThreadPoolExecutor(threads, "tables") as pool:
+            for part in pool.map(some, repeat(each, threads)):
                 report.add(part)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import hiredis
@@ -31,6 +32,8 @@ __all__ = ["Call", "Client", "RedisConfig", "Script", "code_word", "refusal", "s
 _WINDOW = 3
 """Calls sent ahead of the answers read: Redis works on one while the next is being built."""
 
+_PROVEN_S = 1.0
+"""For so long after its last answer a connection is used as it is."""
 
 _CODE_WORD = re.compile(r"(?:^|-)([A-Z]{2,})\b")
 
@@ -127,6 +130,8 @@ class Client:
         password = {"password": config.password.get_secret_value()} if config.password else {}
         timeouts = {"socket_timeout": config.timeout, "socket_connect_timeout": min(10.0, config.timeout)}
         self.redis: Redis = Redis.from_url(config.url, **password, **timeouts)
+        self._proven: list[tuple[Any, float]] = []
+        """Connections whose last answer has come, and when; the pool would look at each before it is used."""
 
     def run(self, script: Script, calls: Iterable[Call]) -> Iterator[tuple[Any, list[bytes]]]:
         """Run a script once per call and yield each call's tag and answer; answers may come out of order.
@@ -136,8 +141,7 @@ class Client:
         Raises:
             RedisError: As the client library does; also for a call that Redis refuses as a whole.
         """
-        pool = self.redis.connection_pool
-        connection: Any = pool.get_connection()
+        connection = self._lent()
         pending: deque[Call] = deque()
         unknown: list[Call] = []
         whole = False
@@ -153,11 +157,32 @@ class Client:
                 yield from _answer(connection, pending.popleft(), unknown)
             whole = True
         finally:
-            if not whole:
-                connection.disconnect()  # answers nobody waits for must not meet the next caller
-            pool.release(connection)
+            if whole:
+                self._proven.append((connection, time.monotonic()))
+            else:
+                self._give_up(connection)
         for call in unknown:
             yield call.tag, self.redis.eval(script.text, len(call.keys), *call.keys, *call.args)
+
+    def _lent(self) -> Any:
+        try:
+            connection, proven = self._proven.pop()
+        except IndexError:
+            return self.redis.connection_pool.get_connection()
+        if time.monotonic() - proven < _PROVEN_S:
+            return connection
+        self.redis.connection_pool.release(connection)
+        return self.redis.connection_pool.get_connection()
+
+    def _give_up(self, connection: Any) -> None:
+        """Close a connection with answers nobody waits for, and those that may have ended as it did."""
+        ended = [connection]
+        with suppress(IndexError):
+            while True:
+                ended.append(self._proven.pop()[0])
+        for each in ended:
+            each.disconnect()
+            self.redis.connection_pool.release(each)
 
 
 def _answer(connection: Any, call: Call, unknown: list[Call]) -> Iterator[tuple[Any, list[bytes]]]:

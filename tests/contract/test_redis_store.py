@@ -6,6 +6,8 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -222,6 +224,16 @@ def test_a_cut_connection_is_opened_again(server: Server, sink: RedisSink) -> No
     sink.apply(ORDERS, [order(1, at(1))])
     server.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert sink.apply(ORDERS, [order(1, at(1)), order(2, at(2))]) == [APPLIED, APPLIED]
+
+
+def test_all_of_several_cut_connections_are_opened_again(server: Server, sink: RedisSink) -> None:
+    batches = [[order(n, at(n)) for n in range(first, first + 500)] for first in (1, 1001, 2001, 3001)]
+    with ThreadPoolExecutor(len(batches)) as at_once:
+        for again in range(3):
+            outcomes = at_once.map(lambda batch: sink.apply(ORDERS, batch), batches)
+            assert all(outcome is APPLIED for outcome in chain.from_iterable(outcomes)), again
+            server.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert len(state(sink, ORDERS)) == 2000
 
 
 def test_a_full_memory_defers_and_loses_nothing(server: Server, sink: RedisSink) -> None:
