@@ -214,12 +214,13 @@ def rest_after(records: int, took: float, pace: float) -> float:
 
     What a small batch costs hardly depends on its size, so a rest as long as the work halves the work.
     Where much comes in, and a batch takes long because the processor is wanted by all, that is done for
-    every sink. One with a pace rests longer, as long as a batch's share of the time is large.
+    every sink. One with a pace rests longer, as long as a batch's share of the time is large. Where little
+    comes in nobody rests: that would make those few wait, and save nothing that anybody wants.
     """
-    if records > _SMALL:
+    if not _MANY < records <= _SMALL:
         return 0.0
     rest = min(pace - took, _PACED * took)
-    if records > _MANY and took > _BUSY_S:
+    if took > _BUSY_S:
         rest = max(rest, min(_LONGEST_REST_S, took))
     return max(rest, 0.0)
 

@@ -32,7 +32,7 @@ class LakeConfig(BaseModel):
             then costs the same however large the table is, but only readers that know deletion vectors
             can read it (Spark, Trino, DuckDB; of Python's ``deltalake`` its queries, not ``to_pandas``).
         commit_seconds: How long changes that keep coming are gathered, at most, for one version of their
-            tables. What comes after a pause is committed at once, and so is what comes in thousands.
+            tables. What comes after a pause, in tens or in thousands is committed at once.
         index_bytes: Memory for the keys of data files; keys that do not fit are read from the files.
     """
 

@@ -16,9 +16,14 @@ def test_a_busy_lake_commits_once_a_second() -> None:
     assert rest_after(200, 2.0, pace=1.0) == 0.5
 
 
-def test_a_lake_with_little_to_do_hardly_waits() -> None:
-    assert rest_after(1, 0.03, pace=1.0) == 0.12
-    assert rest_after(1, 0.0, pace=1.0) == 0.0
+def test_a_lake_that_is_done_at_once_hardly_waits() -> None:
+    assert rest_after(200, 0.03, pace=1.0) == 0.12
+    assert rest_after(200, 0.0, pace=1.0) == 0.0
+
+
+@given(st.integers(0, 50), _SECONDS, _SECONDS)
+def test_few_changes_know_no_rest(records: int, took: float, pace: float) -> None:
+    assert rest_after(records, took, pace) == 0.0
 
 
 def test_a_sink_without_a_pace_rests_only_where_much_comes_in_and_takes_long() -> None:
