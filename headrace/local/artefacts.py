@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.local.cache import Cache, cache_root
@@ -90,8 +91,9 @@ def _download(cache: Cache, lacking: Sequence[Artefact], on_progress: OnProgress
         shutil.rmtree(left, ignore_errors=True)
     progress: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
     shares = _shares(lacking)
+    ivy = Ivy(incoming, mirror)
     with ThreadPoolExecutor(len(shares)) as pool:
-        jobs = [pool.submit(_fetch_share, cache, share, mirror, incoming, progress.put) for share in shares]
+        jobs = [pool.submit(_fetch_share, cache, share, ivy, progress.put) for share in shares]
         while not all(job.done() for job in jobs) or not progress.empty():
             try:
                 event = progress.get(timeout=_POLL_SECONDS)
@@ -120,17 +122,16 @@ def _shares(lacking: Sequence[Artefact]) -> list[list[Artefact]]:
 def _fetch_share(
     cache: Cache,
     share: Sequence[Artefact],
-    mirror: Mirror | None,
-    incoming: Path,
+    ivy: Ivy,
     report: Callable[[tuple[str, int]], None],
 ) -> list[tuple[Artefact, str]]:
-    """Download one share with one Ivy; return what could not be had and why."""
-    work = Path(tempfile.mkdtemp(dir=incoming))
+    """Download one share with an Ivy like ``ivy``; return what could not be had and why."""
+    work = Path(tempfile.mkdtemp(dir=ivy.work))
     finished = threading.Event()
     watcher = threading.Thread(target=_watch, args=(work, share, finished, report), daemon=True)
     watcher.start()
     try:
-        target = Ivy(work, mirror).retrieve([item.coordinate for item in share])
+        target = replace(ivy, work=work).retrieve([item.coordinate for item in share])
         finished.set()
         watcher.join()
         failures = []

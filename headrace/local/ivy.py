@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -81,11 +81,19 @@ def _realm(mirror: Mirror | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ivy:
-    """One configured Ivy; ``work`` holds its settings, cache and results and may be deleted afterwards."""
+    """One configured Ivy; ``work`` holds its settings, cache and results and may be deleted afterwards.
+
+    Attributes:
+        work: Where it works.
+        mirror: The repository to ask first.
+        poms: Whether dependencies' descriptions are read.
+        truststore: The authorities its Java trusts; made where the object is, so make that outside threads.
+    """
 
     work: Path
     mirror: Mirror | None
     poms: bool = False
+    truststore: Path | None = field(default_factory=java_truststore)
 
     def retrieve(
         self,
@@ -109,13 +117,12 @@ class Ivy:
             settings.write_text(
                 settings_xml(self.mirror, poms=self.poms, realm=_realm(self.mirror)), encoding="utf-8"
             )
-        truststore = java_truststore()
         command = [str(java_home() / "bin" / "java")]
         command += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m"]
         command += [f"-Duser.home={self.work}", "-Djava.net.useSystemProxies=false", *proxy_properties()]
-        if truststore is not None:
+        if self.truststore is not None:
             command += [
-                f"-Djavax.net.ssl.trustStore={truststore}",
+                f"-Djavax.net.ssl.trustStore={self.truststore}",
                 "-Djavax.net.ssl.trustStoreType=PKCS12",
                 f"-Djavax.net.ssl.trustStorePassword={PASSWORD}",
             ]

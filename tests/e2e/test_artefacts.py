@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from headrace.local.artefacts import missing, resolve
 from headrace.local.cache import sha256_of
@@ -58,6 +60,26 @@ def test_first_fills_the_cache_then_works_without_a_network(
         file.name for file in files[:2]
     )
     assert not missing(["spark"], verify=True)
+
+
+def test_certificates_are_read_once_and_not_among_threads(
+    maven: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence of its warnings holds for the whole process: of two threads one would end it early."""
+    read: list[bytes] = []
+    threads: set[str] = set()
+    load = x509.load_der_x509_certificate
+
+    def watched(der: bytes) -> x509.Certificate:
+        read.append(der)
+        threads.add(threading.current_thread().name)
+        return load(der)
+
+    monkeypatch.setattr(x509, "load_der_x509_certificate", watched)
+    assert len(resolve(["spark"])["spark"]) > 1
+    assert read
+    assert len(read) == len(set(read))
+    assert threads == {threading.current_thread().name}
 
 
 def test_no_network_at_the_first_start_names_artefact_and_remedy(
