@@ -12,7 +12,6 @@ from headrace.model.schema import LogicalType, TableId
 from headrace.model.values import canonical
 from tests.golden.meaning import Golden, column_of, expected, goldens
 from tests.golden.suite import EXTENSIONS
-from tests.integration.test_control_pipeline import until
 from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
 from tests.support.standins import STAND_INS
@@ -78,7 +77,7 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
 
 
 def assert_equal(mirror: Mirror) -> None:
-    until(lambda: mirror.in_sync or bool(mirror.letters))
+    mirror.settle()
     assert mirror.letters == []
     columns = {name: mirror.schema("kinds").by_name[name] for name in NATIVES}
     texts = ", ".join(f"format('%s', {name})" for name in NATIVES)
@@ -135,4 +134,4 @@ def test_an_old_row_that_is_no_longer_logged_is_said(mirror: Mirror) -> None:
     assert told.state is lag.State.DEGRADED
     assert f"large values of {', '.join(NATIVES)}" in told.reason
     mirror.database.run(told.remedy)
-    until(lambda: mirror.in_sync)
+    mirror.settle()

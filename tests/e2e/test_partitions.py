@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,10 +13,10 @@ from headrace.control import lag, resnapshot, sink
 from headrace.control.kafka import Kafka
 from headrace.control.lag import State
 from headrace.control.progress import read_progress
-from tests.integration.test_control_pipeline import until
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.plain import differing
 from tests.support.stack import RunningStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -47,8 +46,7 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
 
 
 def assert_equal(mirror: Mirror) -> None:
-    written = time.time()
-    until(lambda: mirror.in_sync_since(written) or bool(mirror.letters))
+    mirror.settle()
     assert mirror.letters == []
     assert differing(mirror) == []
 

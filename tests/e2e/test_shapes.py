@@ -9,7 +9,6 @@ import pytest
 from headrace.control import resnapshot
 from headrace.control.registry import Registry
 from headrace.model.errors import SourceError
-from tests.integration.test_control_pipeline import until
 from tests.support.mirror import Mirror, mirrored
 from tests.support.plain import differing
 from tests.support.shapes import AFTER, BEFORE, KEYS_DECLARED, MENDED, ODD_SCHEMA, UNREADABLE
@@ -26,7 +25,7 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
 
 
 def assert_equal(mirror: Mirror) -> None:
-    until(lambda: mirror.in_sync or bool(mirror.letters))
+    mirror.settle()
     assert mirror.letters == []
     assert differing(mirror) == []
 

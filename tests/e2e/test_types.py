@@ -13,7 +13,6 @@ from headrace.model.values import canonical
 from tests.golden.cases import CASES, LARGE, SETUP
 from tests.golden.meaning import Golden, column_of, expected, goldens
 from tests.golden.record import ELEMENTS, TEXT, TEXTS
-from tests.integration.test_control_pipeline import until
 from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
 
@@ -92,7 +91,7 @@ def output_of(golden: Golden, column: str) -> str:
 
 
 def assert_equal(mirror: Mirror, table: str, natives: dict[str, str]) -> None:
-    until(lambda: mirror.in_sync or bool(mirror.letters))
+    mirror.settle()
     assert mirror.letters == []
     by_name = mirror.schema(table).by_name
     assert set(natives) <= set(by_name)

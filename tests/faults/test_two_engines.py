@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from headrace.control.lag import measure
 from headrace.control.progress import read_progress
 from headrace.control.runner import engine_state, ensure_engine, stop_engine
 from tests.support.shop import Shop
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(400)]
 
@@ -54,13 +55,6 @@ def copy_of(context: Context, root: Path) -> Iterator[Context]:
         yield copied
     finally:
         stop_engine(copied.run)
-
-
-def until(condition: Callable[[], bool], timeout: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def codes(context: Context, sinks: list[str]) -> set[str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from headrace.model.errors import SourceError, UsageError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
+from tests.support.waiting import settle, until
 
 pytestmark = pytest.mark.stack
 
@@ -62,13 +63,6 @@ def cache(context: Context, database: Database, stack: RunningStack) -> Iterator
         sink.remove(context, "yardcache", purge=True)
 
 
-def until(true: Callable[[], bool], seconds: float = 150.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.2)
-
-
 def in_sync(context: Context) -> bool:
     return lag.measure(context).in_sync
 
@@ -84,7 +78,7 @@ def rows(database: Database) -> set[int]:
 def test_a_sink_added_while_the_snapshot_runs_ends_equal_and_says_so(
     context: Context, database: Database, cache: redis.Redis
 ) -> None:
-    until(lambda: in_sync(context))
+    settle(context)
     assert ids(cache) == rows(database)
     database.run("UPDATE items SET name = 'changed' WHERE id = 5", "DELETE FROM items WHERE id = 6")
     until(lambda: json.loads(cache.get("yard:items:5") or "{}").get("name") == "changed")
@@ -124,7 +118,7 @@ def test_a_paused_sink_falls_behind_and_catches_up(
     assert stale.freshness_seconds > 1
     assert not in_sync(context)
     sink.resume(context, "yardcache")
-    until(lambda: in_sync(context))
+    settle(context)
     assert ids(cache) == rows(database)
 
 
@@ -248,7 +242,7 @@ def test_a_sink_that_cannot_load_from_the_beginning_says_so_until_a_resnapshot(
             assert state() is lag.State.RESYNC_REQUIRED
             time.sleep(0.3)
         resnapshot.resnapshot(context, "yard", tables=[ITEMS], sinks=["latecomer"])
-        until(lambda: in_sync(context))
+        settle(context)
         found = {int(key.rpartition(":")[2]) for key in cache.scan_iter("late:items:*", count=1000)}
         assert found == rows(database)
     finally:
@@ -264,7 +258,7 @@ def test_removed_with_purge_nothing_is_left_and_added_again_it_loads_everything(
     for directory in (context.pipelines, context.progress, context.checkpoints):
         assert not list(directory.glob("*yardcache*"))
     sink.add(context, "yardcache", "redis", settings={"url": stack.endpoints.redis_url}, source="yard")
-    until(lambda: in_sync(context))
+    settle(context)
     assert ids(cache) == rows(database)
 
 
@@ -277,5 +271,5 @@ def test_a_source_added_anew_leaves_no_row_of_its_earlier_life(
     database.run("DELETE FROM items WHERE id = 1")
     source.add(context, "yard", database.dsn, settings=SourceSettings(heartbeat_ms=300))
     sink.add(context, "yardcache", "redis", settings={"url": stack.endpoints.redis_url})
-    until(lambda: in_sync(context))
+    settle(context)
     assert ids(cache) == rows(database)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from headrace.model.finding import Severity
 from headrace.model.schema import LogicalType, TableId
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -83,13 +84,6 @@ def added(context: Context, database: Database) -> Iterator[str]:
     yield "depot"
     if "depot" in (entry.name for entry in Registry(context.registry).sources()):
         source.remove(context, "depot")
-
-
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.2)
 
 
 def leftovers(context: Context, database: Database, stack: RunningStack) -> dict[str, object]:

@@ -24,9 +24,9 @@ from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.registry import JournalEntry, Registry
 from headrace.control.runner import stop_engine
-from tests.integration.test_control_pipeline import in_sync, until
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
+from tests.support.waiting import settle, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -91,7 +91,7 @@ def place(stack: RunningStack) -> Iterator[Place]:
             wait=False,
         )
         sink.add(context, "lettercache", "redis", settings={"url": at.redis_url}, source="letters")
-        until(lambda: in_sync(context))
+        settle(context)
         with redis.Redis.from_url(at.redis_url, decode_responses=True) as cache:
             yield Place(context, stack, database, cache, search.tables[TOPIC]["alias"])
         for name in ("lettersearch", "lettercache"):
@@ -115,7 +115,7 @@ def test_a_mapping_conflict_is_set_aside_mended_and_replayed(place: Place) -> No
     assert untouched["title"] == "n1"
     until(lambda: place.state("lettersearch").state is lag.State.DEGRADED)
     assert "1 row is behind" in place.state("lettersearch").reason
-    assert not in_sync(place.context)
+    assert not lag.measure(place.context).in_sync
     until(lambda: place.cached(1).get("title") == "later")
 
     shown = place.dlq("show", str(first["number"]))
@@ -137,12 +137,12 @@ def test_a_mapping_conflict_is_set_aside_mended_and_replayed(place: Place) -> No
     healed = place.document(1)
     assert healed is not None
     assert (healed["title"], healed["big"]) == ("later", fresh)
-    until(lambda: in_sync(place.context))
+    settle(place.context)
     assert place.waiting("lettersearch") == []
 
 
 def test_a_newer_change_of_the_row_makes_a_letter_needless(place: Place) -> None:
-    until(lambda: in_sync(place.context))
+    settle(place.context)
     place.cache.lpush("letters:notes:10", "a stranger's")
     place.database.run("INSERT INTO notes VALUES (10, 'n10', '{}', 'small')")
     until(lambda: len(place.waiting("lettercache")) == 1)
@@ -151,14 +151,14 @@ def test_a_newer_change_of_the_row_makes_a_letter_needless(place: Place) -> None
     place.cache.delete("letters:notes:10")
     place.database.run("UPDATE notes SET title = 'newer' WHERE id = 10")
     until(lambda: place.cached(10).get("title") == "newer")
-    until(lambda: in_sync(place.context))
+    settle(place.context)
     letters = place.dlq("list", "--sink", "lettercache", "--state", "all")["letters"]
     assert [letter["state"] for letter in letters] == ["superseded"]
     assert place.dlq("replay", str(letters[0]["number"]))["letters"] == 0
 
 
 def test_a_poison_record_delays_nobody_and_can_be_given_up(place: Place) -> None:
-    until(lambda: in_sync(place.context))
+    settle(place.context)
     producer = Producer({"bootstrap.servers": place.context.kafka_bootstrap})
     poison = b'{"op": "c", "after'
     producer.produce(TOPIC, poison, b"\xff\x00", headers=[("who", b"a stranger")])
@@ -176,16 +176,16 @@ def test_a_poison_record_delays_nobody_and_can_be_given_up(place: Place) -> None
     with file.open("rb") as stream:
         (stored,) = fastavro.reader(stream)
     assert stored["value"] == poison  # type: ignore[index, call-overload]
-    assert not in_sync(place.context)
+    assert not lag.measure(place.context).in_sync
     assert place.dlq("discard", "--code", letter["code"])["discarded"] == 2
-    until(lambda: in_sync(place.context))
+    settle(place.context)
     assert place.waiting("lettersearch") == []
     events = {entry.event for entry in _journal(place.context)}
     assert {"replayed", "discarded"} <= events
 
 
 def test_a_queue_that_cannot_be_written_stops_the_sink_before_anything_is_lost(place: Place) -> None:
-    until(lambda: in_sync(place.context))
+    settle(place.context)
     folder = place.context.dead_letters / "lettercache"
     aside = folder.with_name("aside")
     folder.rename(aside)
@@ -201,7 +201,7 @@ def test_a_queue_that_cannot_be_written_stops_the_sink_before_anything_is_lost(p
     place.cache.delete("letters:notes:30")
     assert place.dlq("replay", "--all")["done"] == 1
     assert place.cached(30)["title"] == "n30"
-    until(lambda: in_sync(place.context))
+    settle(place.context)
 
 
 def test_who_names_no_letters_is_asked_which(place: Place) -> None:

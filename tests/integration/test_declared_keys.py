@@ -16,10 +16,10 @@ from headrace.control.kafka import Kafka
 from headrace.control.lag import State
 from headrace.model.finding import Severity
 from headrace.model.schema import TableId
-from tests.integration.test_control_pipeline import until
 from tests.support.database import Database, fresh_database
 from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -118,7 +118,7 @@ def test_a_replica_identity_that_is_taken_back_is_said(mirror: Mirror) -> None:
         found = lag.measure(mirror.context).tables
         return {(one.state, one.reason, one.remedy) for one in found if one.table == f"public.{table}"}
 
-    until(lambda: mirror.in_sync)
+    mirror.settle()
     mirror.database.run("ALTER TABLE t REPLICA IDENTITY DEFAULT", "ALTER TABLE kept REPLICA IDENTITY DEFAULT")
     ((state, reason, remedy),) = told("t")
     assert (state, "refuses its updates and deletes" in reason) == (State.DEGRADED, True)
@@ -126,4 +126,4 @@ def test_a_replica_identity_that_is_taken_back_is_said(mirror: Mirror) -> None:
     ((state, reason, remedy),) = told("kept")
     assert (state, "large values of amounts" in reason) == (State.DEGRADED, True)
     mirror.database.run(remedy)
-    until(lambda: mirror.in_sync)
+    mirror.settle()

@@ -13,9 +13,9 @@ from headrace.cli.main import app
 from headrace.config.pipeline import SchemaPolicy
 from headrace.control import lag, resnapshot
 from headrace.model.schema import TableId
-from tests.integration.test_control_pipeline import until
 from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -98,7 +98,7 @@ def test_each_sink_does_as_it_was_told_when_a_column_is_added(mirror: Mirror) ->
     (said,) = refresh(mirror, "--dry-run")["changed"]
     assert (said["table"], said["added"]) == ("public.things", ["colour"])
     refresh(mirror)
-    until(lambda: mirror.in_sync)
+    mirror.settle()
     assert_equal(mirror)
     assert refresh(mirror, "--dry-run")["changed"] == []
     assert events(mirror).count("columns changed") == 2
@@ -110,7 +110,7 @@ def test_a_refresh_without_rereading_is_not_green(mirror: Mirror) -> None:
     until(lambda: all("older than" in reason for reason in reasons(mirror)))
     assert not mirror.in_sync  # rows of before lack the default
     resnapshot.resnapshot(mirror.context, "alter", tables=[TableId("public", "things")])
-    until(lambda: mirror.in_sync)
+    mirror.settle()
     assert_equal(mirror)
 
 
@@ -125,7 +125,7 @@ def test_a_renamed_and_a_dropped_column_are_followed(mirror: Mirror) -> None:
     (said,) = refresh(mirror)["changed"]
     assert (said["added"], sorted(said["dropped"])) == (["title"], ["colour", "name"])
     mirror.database.run("DELETE FROM things WHERE id = 2", "INSERT INTO things VALUES (60, 'new', 60)")
-    until(lambda: mirror.in_sync)
+    mirror.settle()
     assert_equal(mirror)
 
 
@@ -135,7 +135,7 @@ def test_a_type_that_a_store_cannot_follow_is_refused_and_the_sinks_go_on(mirror
     error = refresh(mirror, code=1)["error"]
     assert error["code"] == "ES_MAPPING_CONFLICT"
     mirror.database.run("UPDATE things SET title = 'still' WHERE id = 3")
-    until(lambda: mirror.in_sync)
+    mirror.settle()
     assert_equal(mirror)
 
 
@@ -151,7 +151,7 @@ def test_a_table_that_is_dropped_and_made_anew_is_noticed_and_followed(mirror: M
     (said,) = refresh(mirror)["changed"]
     assert said["recreated"]
     mirror.database.run("UPDATE things SET title = 'streamed' WHERE id = 41")
-    until(lambda: mirror.in_sync)
+    mirror.settle()
     assert_equal(mirror)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from headrace.control.runner import stop_engine
 from headrace.model.schema import TableSchema
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
+from tests.support.waiting import proven_since, until
 
 __all__ = ["KINDS", "Mirror", "mirrored"]
 
@@ -47,12 +49,10 @@ class Mirror:
         """Whether lag says so."""
         return lag.measure(self.context).in_sync
 
-    def in_sync_since(self, moment: float) -> bool:
-        """Whether lag says so of everything that was committed before a Unix time."""
-        report = lag.measure(self.context)
-        # What is rounded may seem half a second younger.
-        proven = (report.at_ms / 1000 - 0.5 - (table.freshness_seconds or 0.0) for table in report.tables)
-        return report.in_sync and min(proven) >= moment
+    def settle(self) -> None:
+        """Wait until lag says so of everything that was committed before now."""
+        moment = time.time()
+        until(lambda: proven_since(self.context, moment), why=lambda: self.letters)
 
     @property
     def letters(self) -> list[str]:
