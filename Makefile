@@ -66,7 +66,7 @@ faults: $(READY) ## Kill each part and show that nothing is lost and nothing dou
 bench: $(READY) ## Measure the headline results and write docs/benchmarks.md (about 20 minutes)
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
-bench-full: $(READY) ## Measure everything, in larger sizes where there are some (an hour and a half)
+bench-full: $(READY) ## Measure everything, in larger sizes where there are some (up to two hours)
 	@$(BIN)/python -m tests.bench --full $(BENCH_ARGS)
 
 profile-sink: $(READY) ## Show where the time of a row goes: SINK=elasticsearch|redis|redis-hash|delta
