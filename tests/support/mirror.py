@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -12,15 +11,14 @@ from connectors.base import Keys
 from headrace.cli.context import open_context
 from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import SourceSettings
-from headrace.control import deadletters, lag, sink, source
+from headrace.control import lag, sink, source
 from headrace.control.context import Context
-from headrace.control.deadletters import Chosen
 from headrace.control.registry import Registry
 from headrace.control.runner import stop_engine
 from headrace.model.schema import TableSchema
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
-from tests.support.waiting import proven_since, until
+from tests.support.waiting import letters, settle
 
 __all__ = ["KINDS", "Mirror", "mirrored"]
 
@@ -50,15 +48,13 @@ class Mirror:
         return lag.measure(self.context).in_sync
 
     def settle(self) -> None:
-        """Wait until lag says so of everything that was committed before now."""
-        moment = time.time()
-        until(lambda: proven_since(self.context, moment), why=lambda: self.letters)
+        """Wait until it is proven that every sink shows what was committed until now."""
+        settle(self.context)
 
     @property
     def letters(self) -> list[str]:
         """What waits in the dead letter queue, and why."""
-        found = deadletters.letters(self.context, Chosen())
-        return [f"{one.sink} {one.table} {one.row}: {one.reason}" for one in found]
+        return letters(self.context)
 
     def schema(self, table: str) -> TableSchema:
         """Return a table as it is registered."""

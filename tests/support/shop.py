@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from headrace.cli.context import open_context
-from headrace.control import deadletters
 from headrace.control import sink as control_sink
 from headrace.control import source as control_source
 from headrace.control.context import Context
@@ -16,13 +15,13 @@ from headrace.control.registry import Registry
 from headrace.demo import shop
 from headrace.demo.compare import Comparison
 from headrace.demo.ledger import Tally
-from headrace.demo.lookout import Lookout, behind, shows_all_since
 from headrace.demo.pipeline import open_stores, register
 from headrace.demo.stock import TABLES, Sizes
 from headrace.demo.stores.base import Store
 from headrace.demo.verdict import compare_all
 from headrace.demo.workload import Workload
 from tests.support.stack import RunningStack
+from tests.support.waiting import settle
 
 __all__ = ["Shop", "open_shop"]
 
@@ -85,13 +84,7 @@ class Shop:
 
     def drain(self, timeout: float = 120.0) -> None:
         """Wait until it is proven that every sink shows what was committed until now."""
-        # Longer than a driver takes to come back on a loaded machine, during which the sinks count as failed.
-        last = Lookout(self.context).wait(shows_all_since(time.monotonic()), timeout=timeout, give_up=timeout)
-        assert last.done, f"{behind(last.report)}\n{self._letters()}"
-
-    def _letters(self) -> str:
-        found = deadletters.letters(self.context, deadletters.Chosen())
-        return "\n".join(f"{letter.sink} {letter.table} {letter.code}: {letter.reason}" for letter in found)
+        settle(self.context, timeout)
 
     def converge(self, timeout: float = 120.0) -> None:
         """Wait for lag to fall to zero, then insist on every row being equal in every sink."""
