@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import repeat
 from pathlib import Path
@@ -19,7 +19,6 @@ from headrace.model.change import Change, Ignored, Poison, Record, Truncate
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.model.key import Key
 from headrace.model.outcome import ROW_MISSING, Deferred, Outcome, Rejected, Stale
-from headrace.model.position import OFFSET_BITS
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
 from sinks.base import Sink
@@ -29,6 +28,7 @@ from spark_jobs.carry import Carried, Carry
 from spark_jobs.collapse import Collapser, Drained
 from spark_jobs.decode import decoders, records
 from spark_jobs.held import BEHIND, Holds, load_holds
+from spark_jobs.moves import Burial, found_in
 from spark_jobs.ownership import Fenced
 from spark_jobs.report import Report
 from spark_jobs.tables import Tables
@@ -99,37 +99,17 @@ def _in_order_of_keys(
 ) -> Iterator[list[Change]]:
     """Yield the changes in groups to apply one after the other.
 
-    Rows that moved to another key and need values from under the old one come first, whole: once the
-    old row's delete is applied, nothing could fill them after a crash. When the batch runs again, or an old
-    one is delivered once more, another row may be under the old key: one of after the delete. Where the
-    delete is not in the batch, only one of before the batch's first version is the row that moved.
+    Rows that moved to another key and were not told whole come first: once the old row's delete is applied,
+    nothing could fill them after a crash, unless the same records came together again.
     """
-    moved = {c.key: c.moved_from for c in latest if c.moved_from is not None and c.absent}
-    if moved:
-        since = _since(drained.taken)
-        found = sink.rows(schema, list(set(moved.values())))
-        filled = []
-        for change in latest:
-            if change.key in moved:
-                row = found.get(moved[change.key])
-                if row is not None:
-                    until = drained.moved_until.get(change.key, since.get(row.version >> OFFSET_BITS, 0))
-                    row = row if row.version < until else None
-                filled.append(change.filled(row.row if row is not None else {}))
-        yield filled
-        latest = [change for change in latest if change.key not in moved]
+    first = [change for change in latest if change.key in drained.moved] if drained.moved else []
+    if first:
+        bare = [drained.moved[change.key] for change in first if change.absent]
+        found = sink.rows(schema, list({stay.key for stays in bare for stay in stays})) if bare else {}
+        yield [change.filled(found_in(drained.moved[change.key], found)) for change in first]
+        latest = [change for change in latest if change.key not in drained.moved]
     if latest:
         yield latest
-
-
-def _since(taken: Iterable[Change]) -> dict[int, int]:
-    """Return, by epoch and partition, the first version that is in the batch."""
-    since: dict[int, int] = {}
-    for change in taken:
-        version = change.position.version
-        place = version >> OFFSET_BITS
-        since[place] = min(version, since.get(place, version))
-    return since
 
 
 def _without_row(sink: Sink, schema: TableSchema, changes: list[Change]) -> set[Key]:
@@ -141,13 +121,20 @@ def _without_row(sink: Sink, schema: TableSchema, changes: list[Change]) -> set[
     return {c.key for c in changes if c.key in stored and stored[c.key].version < c.position.version}
 
 
-def _write(sink: Sink, schema: TableSchema, drained: Drained, report: Report) -> None:
+def _write(sink: Sink, schema: TableSchema, parts: Iterable[Drained], report: Report) -> None:
+    for drained in parts:
+        _write_part(sink, schema, drained, report)
+
+
+def _write_part(sink: Sink, schema: TableSchema, drained: Drained, report: Report) -> None:
     latest, taken, severed = drained.latest, drained.taken, drained.severed
     if not latest:
         return
     table, holds = str(schema.table), report.holds
     bad: dict[Key, Rejected] = {
-        change.key: BEHIND for change in latest if holds.held and holds.blocks(table, change, taken)
+        change.key: BEHIND
+        for change in latest
+        if holds.held and holds.blocks(table, change, taken, drained.moved.get(change.key, ()))
     }
     stale = 0
     good = [change for change in latest if change.key not in bad] if bad else latest
@@ -170,12 +157,11 @@ def _write(sink: Sink, schema: TableSchema, drained: Drained, report: Report) ->
 def _keep_halves(sink: Sink, schema: TableSchema, collapser: Collapser, carry: Carry, holds: Holds) -> None:
     """Keep, before they go, the rows whose new key may be the next batch's first record."""
     for delete, burial in collapser.halves():
-        place = burial.moved_from or burial.key
-        if holds.missing(str(schema.table), place.id):
+        places = list({stay.key for stay in burial.stays})
+        if any(holds.missing(str(schema.table), place.id) for place in places):
             continue  # what it has is not what the source had
-        found = sink.rows(schema, [place]).get(place)
-        stored = found.row if found is not None else {}
-        carry.keep(delete.origin, schema.table, replace(burial, row={**stored, **(burial.row or {})}))
+        stored = found_in(burial.stays, sink.rows(schema, places))
+        carry.keep(delete.origin, schema.table, Burial(burial.key, {**stored, **burial.row}))
 
 
 def apply_records(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,28 +18,11 @@ from headrace.config.pipeline import write_private
 from headrace.model.change import Origin
 from headrace.model.key import Key
 from headrace.model.schema import TableId
+from spark_jobs.moves import Burial
 
-__all__ = ["Burial", "Carried", "Carry", "NoCarry"]
+__all__ = ["Carried", "Carry", "NoCarry"]
 
 _BYTES = "%bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class Burial:
-    """A row that was deleted, as it was.
-
-    Args:
-        key: Its key.
-        row: Its values, as far as they are known; None when only the sink may still have them.
-        moved_from: The key under which the sink has those that ``row`` lacks, when it is not ``key``.
-        until: Version of the delete that ended the row under that key: what the sink has there of later is
-            another row. None when an earlier batch has seen it.
-    """
-
-    key: Key
-    row: Mapping[str, Any] | None = None
-    moved_from: Key | None = None
-    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

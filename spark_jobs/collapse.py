@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from headrace.model.change import Change, Op, collapse
 from headrace.model.key import Key
-from spark_jobs.carry import Burial, Carried
+from spark_jobs.carry import Carried
+from spark_jobs.moves import Burial, Moves, Stay, tangled
 
 __all__ = ["Collapser", "Drained"]
 
@@ -22,13 +21,13 @@ class Drained:
         taken: Every change that went in, in order.
         severed: Keys that were deleted before their newest, partial image: the row that the sink still has
             under them is not the one that the image leaves out columns of.
-        moved_until: New key of a moved row → version below which the sink has it under its old key.
+        moved: Key of a row that had others before → under which the sink may have it.
     """
 
     latest: list[Change]
     taken: list[Change]
     severed: set[Key]
-    moved_until: dict[Key, int]
+    moved: dict[Key, list[Stay]]
 
 
 class Collapser:
@@ -42,17 +41,16 @@ class Collapser:
     def __init__(self) -> None:
         self._latest: dict[Key, Change] = {}
         self._last: dict[int, Change] = {}
-        self._buried: dict[int, Burial] = {}
+        self._moves = Moves()
         self.records: list[Change] = []
         self.severed: set[Key] = set()
-        self._moved_until: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._latest)
 
     def remember(self, carried: Carried) -> None:
         """Take what an earlier batch kept of a row whose new key this one may bring."""
-        self._buried[carried.lsn] = carried.burial
+        self._moves.remember(carried.lsn, carried.burial)
 
     def add(self, change: Change) -> None:
         """Take one change; arrival order does not matter, positions do."""
@@ -60,9 +58,9 @@ class Collapser:
         self._last[change.origin.partition] = change
         known = self._latest.get(change.key)
         if change.op is Op.DELETE:
-            self._bury(change, known)
+            self._moves.bury(change, known)
         elif change.absent:
-            change = self._moved(change)
+            change = self._moves.moved(change)
         if known is None:
             self._latest[change.key] = change
             return
@@ -83,46 +81,28 @@ class Collapser:
 
     def halves(self) -> list[tuple[Change, Burial]]:
         """Return the delete that ends the only partition, perhaps half a key change, and what it buries."""
-        return [
-            (last, self._buried[last.origin.lsn])
-            for last in self._last.values()
-            if last.op is Op.DELETE and last.origin.lsn is not None and len(self._last) == 1
-        ]
+        if len(self._last) > 1:
+            return []
+        ends = [last for last in self._last.values() if last.op is Op.DELETE]
+        return [(end, burial) for end in ends if (burial := self._moves.burial(end)) is not None]
 
-    def _bury(self, delete: Change, known: Change | None) -> None:
-        """Note the row that a delete removes.
+    def drain(self) -> list[Drained]:
+        """Return what was taken since the last drain, and start over.
 
-        A connector that restarts sends changes again. Of one that comes twice the first knows what was there.
+        It is one part, or some that have to be written one after the other: where a row moves to a key that
+        another has left, a store that fails half-way may have overwritten what it has not yet moved.
         """
-        lsn = delete.origin.lsn
-        if lsn is not None and ((first := self._buried.get(lsn)) is None or first.key != delete.key):
-            self._buried[lsn] = self._burial(delete, known)
+        drained = self._drained()
+        if not tangled(drained.moved):
+            return [drained]
+        parts = []
+        for part in self._moves.apart(drained.taken):
+            for change in part:
+                self.add(change)
+            parts.append(self._drained())
+        return parts
 
-    def _burial(self, delete: Change, known: Change | None) -> Burial:
-        until = delete.position.version
-        if known is None or known.op is Op.DELETE:
-            return Burial(delete.key, until=until)
-        if known.moved_from is None:
-            return Burial(delete.key, known.row, until=until)
-        return Burial(delete.key, known.row, known.moved_from, self._moved_until.get(known.key))
-
-    def _moved(self, change: Change) -> Change:
-        """Return a partial change that ends a key change, with what the row had under its old key.
-
-        A changed key arrives as the delete of the old row and the creation of the new one, with one
-        LSN; the new row lacks the large values that did not change.
-        """
-        burial = self._buried.get(change.origin.lsn) if change.origin.lsn is not None else None
-        if burial is None or burial.key == change.key:
-            return change
-        if burial.until is not None:
-            self._moved_until[change.key] = burial.until
-        filled = change.filled(burial.row or {})
-        return replace(filled, moved_from=burial.moved_from or burial.key)
-
-    def drain(self) -> Drained:
-        """Return what was taken since the last drain, and start over."""
-        drained = Drained(list(self._latest.values()), self.records, self.severed, self._moved_until)
-        self.severed, self._moved_until = set(), {}
-        self._latest, self._last, self.records = {}, {}, []
+    def _drained(self) -> Drained:
+        drained = Drained(list(self._latest.values()), self.records, self.severed, self._moves.drain())
+        self._latest, self._last, self.records, self.severed = {}, {}, [], set()
         return drained

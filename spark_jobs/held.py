@@ -17,6 +17,7 @@ from headrace.config.pipeline import write_private
 from headrace.model.change import Change
 from headrace.model.outcome import Rejected
 from headrace.model.position import Position
+from spark_jobs.moves import Stay
 
 __all__ = ["BEHIND", "Holds", "load_holds", "nameless_row", "save_holds"]
 
@@ -75,15 +76,16 @@ class Holds:
         emptied = self.emptied.get(table, {})
         return any(int(floor) <= version < below for floor, below in emptied.items())
 
-    def blocks(self, table: str, change: Change, taken: Iterable[Change]) -> bool:
+    def blocks(self, table: str, change: Change, taken: Iterable[Change], stays: Iterable[Stay] = ()) -> bool:
         """Return whether the change may not be applied because it would build on a row that is behind.
 
         Args:
             table: Its table.
             change: One change per key, as the batch was collapsed.
             taken: The changes that went into the batch; what a row lacks may be among them.
+            stays: Keys that its row had before, from under which it is to be filled.
         """
-        if change.partial and change.moved_from is not None and self.missing(table, change.moved_from.id):
+        if change.partial and any(self.missing(table, stay.key.id) for stay in stays):
             return True
         lacks = self.missing(table, change.key.id)
         if not lacks:

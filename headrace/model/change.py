@@ -55,8 +55,6 @@ class Change(Struct, frozen=True, gc=False):
             ``row``: a partial image cannot be mistaken for a full one.
         position: The order within the key's history.
         origin: Where it came from.
-        moved_from: The key the row had until this change, when its key was changed and the values of
-            ``absent`` can only be found under the old one.
     """
 
     table: TableId
@@ -66,7 +64,6 @@ class Change(Struct, frozen=True, gc=False):
     absent: frozenset[str]
     position: Position
     origin: Origin
-    moved_from: Key | None = None
 
     def __post_init__(self) -> None:
         if self.op is Op.DELETE and (self.row or self.absent):
@@ -126,7 +123,4 @@ def collapse(older: Change, newer: Change) -> Change:
     """
     if newer.op is Op.DELETE or not newer.absent or older.op is Op.DELETE:
         return newer
-    merged = newer.filled(older.row)
-    if older.moved_from is None or newer.moved_from is not None:
-        return merged
-    return replace(merged, moved_from=older.moved_from)
+    return newer.filled(older.row)

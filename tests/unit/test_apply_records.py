@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 import uuid
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -21,10 +23,11 @@ from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.base import Sink
 from sinks.memory import MemorySink
 from spark_jobs.apply import Pause, apply_records
-from spark_jobs.carry import Burial, Carry, NoCarry
+from spark_jobs.carry import Carry, NoCarry
 from spark_jobs.collapse import Collapser
 from spark_jobs.held import Holds
 from spark_jobs.latency import Histogram
+from spark_jobs.moves import Burial
 from spark_jobs.report import Report
 from spark_jobs.tables import Tables
 
@@ -118,7 +121,8 @@ def test_collapse_does_not_depend_on_arrival(history: list[tuple[int, Op, bool]]
         in_order.add(item)
     for item in rng.sample(changes, len(changes)):
         shuffled.add(item)
-    assert {c.key: c for c in in_order.drain().latest} == {c.key: c for c in shuffled.drain().latest}
+    (one,), (other,) = in_order.drain(), shuffled.drain()
+    assert {c.key: c for c in one.latest} == {c.key: c for c in other.latest}
 
 
 def test_collapse_carries_the_value_a_newer_partial_image_lacks() -> None:
@@ -189,6 +193,39 @@ def test_so_it_does_when_its_key_changes_twice() -> None:
     report = apply([update, *moved(2, 1, 2, lsn=9), *moved(4, 2, 3, lsn=11)], target)
     assert not report.rejects
     assert state(target) == {"3": {"id": 3, "a": "a5", "b": "large"}}
+
+
+@pytest.mark.parametrize("ends", [3, 1], ids=["to a third", "and back"])
+def test_a_row_moves_on_with_its_value_from_where_a_shorter_batch_has_put_it(ends: int) -> None:
+    """Two engines again: what the one has written lies under a key between this batch's first and last."""
+    target = sink()
+    apply([change(0, 1, b="large")], target)
+    first = moved(1, 1, 2, lsn=9)
+    apply(first, target)
+    touched = change(3, 2, absent=frozenset({"b"}))
+    apply([touched], target)
+    report = apply([*first, touched, *moved(4, 2, ends, lsn=11)], target)
+    assert not report.rejects
+    assert state(target) == {str(ends): {"id": ends, "a": "a5", "b": "large"}}
+
+
+def test_so_it_does_when_the_batch_ends_between_the_halves(tmp_path: Path) -> None:
+    target = sink()
+    apply([change(0, 1, b="large")], target)
+    first, (delete, create) = moved(1, 1, 2, lsn=9), moved(3, 2, 1, lsn=11)
+    apply(first, target)
+    assert not apply([*first, delete], target, Carry(tmp_path, 1)).rejects
+    assert not apply([create], target, Carry(tmp_path, 2)).rejects
+    assert state(target) == {"1": {"id": 1, "a": "a4", "b": "large"}}
+
+
+def test_a_row_that_moves_on_takes_nothing_from_one_that_had_the_key_before_it() -> None:
+    target = sink()
+    apply([change(0, 1, b="mine"), change(1, 2, b="another's")], target)
+    batch = [change(2, 2, Op.DELETE), *moved(3, 1, 2, lsn=9), *moved(5, 2, 3, lsn=11)]
+    for part in batch, batch[:1], batch[:3], batch:
+        assert not apply(part, target).rejects
+    assert state(target) == {"3": {"id": 3, "a": "a6", "b": "mine"}}
 
 
 def test_a_value_set_in_the_same_batch_moves_with_the_row() -> None:
@@ -293,6 +330,75 @@ def test_a_key_change_keeps_its_values_wherever_batches_end_and_run_again(
         report = apply(records, target, Carry(Path(folder), len(sizes)))
         assert report.rejects == []
         assert state(target) == rows
+
+
+class Mortal(MemorySink):
+    """A store whose caller dies in the middle of a call: the fake is the thing's caller here."""
+
+    rows_left: int | None = None
+
+    def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
+        if self.rows_left is None or len(changes) <= self.rows_left:
+            self.rows_left = None if self.rows_left is None else self.rows_left - len(changes)
+            return super().apply(schema, changes)
+        super().apply(schema, changes[: self.rows_left])
+        raise Died
+
+
+class Died(Exception):
+    """The driver was killed."""
+
+
+turns = st.tuples(st.integers(0, 1), st.integers(1, 8), st.none() | st.integers(0, 8))
+"""(which engine, so many records, after how many rows it dies)."""
+
+
+@given(steps, st.lists(turns, max_size=20))
+def test_a_key_change_keeps_its_values_whoever_applies_it_after_whom(
+    drawn: list[tuple[str, int, int]], turns: list[tuple[int, int, int | None]]
+) -> None:
+    """Two engines, each with a place of its own, take over from one another, or die in the middle.
+
+    No batch ends within a key change: then only the engine that ended there has the row. A row of which one
+    engine has seen the end may be missing to the other until it sees that, too.
+    """
+    records, rows = happen(drawn)
+    target = Mortal("m", MemorySink.Config(store=uuid.uuid4().hex))
+    target.prepare(SCHEMA)
+    begins, holds = [0, 0], [Holds(), Holds()]
+    for engine, size, dies_after in [*turns, (0, len(records), None), (1, len(records), None)]:
+        end = begins[engine] + size
+        if 0 < end < len(records) and records[end].origin.lsn == records[end - 1].origin.lsn:
+            end += 1
+        target.rows_left = dies_after
+        try:
+            report = apply(records[begins[engine] : end], target, holds=holds[engine])
+        except Died:
+            continue
+        assert report.error is None
+        begins[engine], holds[engine] = min(end, len(records)), report.holds
+    assert [each.counts() for each in holds] == [{}, {}]
+    assert state(target) == rows
+
+
+@pytest.mark.parametrize("dies_after", range(7))
+def test_rows_that_change_places_keep_their_values_when_the_engine_dies_on_the_way(dies_after: int) -> None:
+    target = Mortal("m", MemorySink.Config(store=uuid.uuid4().hex))
+    target.prepare(SCHEMA)
+    apply([change(n, n, b=f"large{n}") for n in range(4)], target)
+    swap = [*moved(4, 1, 9, lsn=20), *moved(6, 2, 1, lsn=21), *moved(8, 9, 2, lsn=22)]
+    shift = [*moved(10, 3, 4, lsn=23), *moved(12, 2, 3, lsn=24)]
+    target.rows_left = dies_after
+    with contextlib.suppress(Died):
+        apply([*swap, *shift], target)
+    target.rows_left = None
+    assert not apply([*swap, *shift], target).rejects
+    assert {key: row["b"] for key, row in state(target).items()} == {
+        "0": "large0",
+        "1": "large2",
+        "3": "large1",
+        "4": "large3",
+    }
 
 
 def test_what_is_carried_is_private_and_goes_when_it_is_used(tmp_path: Path) -> None:

@@ -212,8 +212,8 @@ def _latest(found: Iterable[Raw], by_topic: Mapping[str, Decoder]) -> int:
         if isinstance(change, Change):
             collapser.add(change)
             if len(collapser) >= _AT_ONCE:
-                count += len(collapser.drain().latest)
-    return count + len(collapser.drain().latest)
+                count += sum(len(part.latest) for part in collapser.drain())
+    return count + sum(len(part.latest) for part in collapser.drain())
 
 
 def _change(raw: Raw, by_topic: Mapping[str, Decoder]) -> Record:

@@ -87,7 +87,6 @@ class Chain(RuleBasedStateMachine):
         self.seen: dict[str, int] = {}
         self.promise = Promise(self.query)
         self.touched = False
-        self.rewound = False
 
     def teardown(self) -> None:
         try:
@@ -199,7 +198,6 @@ class Chain(RuleBasedStateMachine):
     def deliver_the_past_again(self, back: int) -> None:
         """A copy of an old checkpoint: what was settled is delivered once more."""
         self.query.settled = max(0, self.query.settled - back)
-        self.rewound = True
 
     # ------------------------------------------------------------ what has to hold
 
@@ -262,13 +260,12 @@ class Chain(RuleBasedStateMachine):
         """Return whether a row lacks what only the row under its old key had, which is gone by now.
 
         That happens where the move itself was refused, be it by a try that nobody has heard of because its
-        driver died, or the row was behind before it moved, or when a batch of the past and one of today are
-        delivered as one: the row may lie under a key between the two.
+        driver died, or the row was behind before it moved.
         """
         offsets = {Position.from_version(version).offset for version in versions}
         moves = offsets & self.connector.bare_moves
         disliked = any(map(self._is_disliked, offsets))
-        return any(self.rewound or disliked or self._was_behind(offset) for offset in moves)
+        return any(disliked or self._was_behind(offset) for offset in moves)
 
     def _was_behind(self, move: int) -> bool:
         refused, key = self.query.refused, self._key(move - 1)
