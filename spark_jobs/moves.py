@@ -9,8 +9,9 @@ has had within this batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from headrace.model.change import Change, Op
 from headrace.model.key import Key
@@ -19,8 +20,7 @@ from sinks.base import Stored
 __all__ = ["Burial", "Moves", "Stay", "found_in", "tangled"]
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(Struct, frozen=True, gc=False):
     """A time that a row had one key: its versions from ``since`` to below ``until``.
 
     What the sink has under the key of another version is another row.
@@ -31,8 +31,7 @@ class Stay:
     until: int
 
 
-@dataclass(frozen=True, slots=True)
-class Burial:
+class Burial(Struct, frozen=True):
     """A row that was deleted, as it was.
 
     Args:
@@ -47,8 +46,7 @@ class Burial:
     stays: list[Stay] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tenancy:
+class _Tenancy(Struct, frozen=True):
     """A row under the key it moved to: since when, and its stays before that."""
 
     since: int
