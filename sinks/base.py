@@ -66,6 +66,9 @@ class Sink(Protocol):
     pace_s: float
     """Seconds from the beginning of a small batch to the next while changes keep coming: 0 where a batch
     costs little, more where each leaves something behind, such as a version of a table."""
+    rows_at_once: int
+    """Of so many rows of a table a call of :meth:`apply` is made while more are coming: few where the store
+    works on some while the next are made, many where a call has a large cost of its own."""
 
     def check(self) -> list[Finding]:
         """Return what speaks for or against using this store; called at registration."""

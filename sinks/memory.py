@@ -53,6 +53,7 @@ class MemorySink:
     kind: str = "memory"
     placement: str = "driver"
     pace_s: float = 0.0
+    rows_at_once: int = 5_000
     Config: ClassVar[type[_Config]] = _Config
     _stores: ClassVar[dict[str, _Store]] = {}
 

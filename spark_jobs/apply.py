@@ -42,7 +42,6 @@ __all__ = [
     "sink_of",
 ]
 
-_ROWS_AT_ONCE = 5_000
 _TABLES_AT_ONCE = 4
 _MAX_TRIES = 6
 
@@ -171,7 +170,7 @@ def apply_records(
     carry: Carry,
     holds: Holds,
     *,
-    rows_at_once: int = _ROWS_AT_ONCE,
+    rows_at_once: int | None = None,
     tables_at_once: int = _TABLES_AT_ONCE,
 ) -> Report:
     """Apply records in order; every one ends applied, stale, in ``rejects``, or ``error`` is set.
@@ -186,13 +185,14 @@ def apply_records(
         carry: What an earlier batch kept of rows whose key changes.
         holds: Rows that were behind before these records; the report tells what has become of them.
         rows_at_once: When so many rows of a table wait to be written, that begins, beside the reading of
-            what comes next.
+            what comes next; as many as the sink says when None.
         tables_at_once: Of so many tables the last rows are written at the same time.
     """
     report = Report(holds=holds)
     try:
         with Aside() as aside:
-            pending = _apply(stream, sink, tables, carry, report, aside, rows_at_once)
+            at_once = rows_at_once or sink.rows_at_once
+            pending = _apply(stream, sink, tables, carry, report, aside, at_once)
         _finish(pending, sink, tables, carry, report, tables_at_once)
     except HeadraceError as error:
         report.error = {**error.as_dict(), "retry": error.retry.value}

@@ -47,6 +47,7 @@ class DeltaSink:
 
     kind: str = "delta"
     placement: str = "driver"
+    rows_at_once: int = 20_000
     Config: ClassVar[type[LakeConfig]] = LakeConfig
 
     def __init__(self, name: str, config: LakeConfig) -> None:

@@ -83,6 +83,7 @@ class ElasticsearchSink:
     kind: str = "elasticsearch"
     placement: str = "executor"
     pace_s: float = 0.0
+    rows_at_once: int = 5_000
     Config: ClassVar[type[ElasticsearchConfig]] = ElasticsearchConfig
 
     def __init__(self, name: str, config: ElasticsearchConfig) -> None:

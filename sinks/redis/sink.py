@@ -69,6 +69,7 @@ class RedisSink:
     kind: str = "redis"
     placement: str = "executor"
     pace_s: float = 0.0
+    rows_at_once: int = 5_000
     Config: ClassVar[type[RedisConfig]] = RedisConfig
 
     def __init__(self, name: str, config: RedisConfig) -> None:
