@@ -3,13 +3,16 @@
 #   PYTHON=python3.12     which interpreter makes the environment (default: the best on PATH)
 #   DEMO_ARGS="…"         passed to `headrace demo`, e.g. DEMO_ARGS="--seconds 60 --keep"
 #   PYTEST_ARGS="…"       passed to pytest, e.g. PYTEST_ARGS="-x -k compose"
+#   MINUTES=…             `make deep` begins no further file after so many minutes
 #   GOLDEN_ARGS="…"       passed to the recorder, e.g. GOLDEN_ARGS="--extensions postgresql://postgres@localhost/postgres"
+#   STORM_ARGS="…"        passed to the storms, e.g. STORM_ARGS="--seeds 1 --faults 10 --seed 7"
 #   BENCH_ARGS="…"        passed to the benchmarks, e.g. BENCH_ARGS="--only 'apply.redis*' --runs 7"
 
 PYTHON ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+STORM_ARGS ?=
 GOLDEN_ARGS ?=
 SINK ?= redis
 
@@ -19,14 +22,17 @@ READY := .venv/.ready
 ifndef HASHSEED
 HASHSEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
-PYTEST = PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
+PYTEST = env PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
+SUITE := tests/unit tests/property tests/contract tests/integration tests/e2e tests/faults
+# What PYTEST_ARGS choose may all be in the other half.
+NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test deep test-deep unit e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
+.PHONY: help demo up down status test unit servers deep test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -43,25 +49,31 @@ down: $(READY) ## Stop the local stack
 status: $(READY) ## Show the servers of the local stack and where they listen
 	@$(BIN)/headrace status
 
-test: $(READY) ## Run every test, the fast ones first; starts real servers (under 15 minutes)
+test: $(READY) ## Run the tests, but for the long ones (make deep): those without servers beside those with real ones
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
-	@$(PYTEST) -m "not deep" tests/unit tests/property tests/contract tests/integration tests/e2e tests/faults
+	@$(MAKE) -j2 HASHSEED=$(HASHSEED) unit servers
 
-deep: $(READY) ## Run the long tests that `make test` leaves out
-	@$(PYTEST) -m deep tests
+deep: $(READY) ## Run the long tests that `make test` leaves out: all, or as many as fit (MINUTES=35)
+	@echo "PYTHONHASHSEED=$(HASHSEED)"
+	@$(PYTEST) -m "deep and not fresh" --durations=30 $(if $(MINUTES),--minutes $(MINUTES)) $(SUITE)
 
 test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)
 	@$(BIN)/python -m tests.property
 
-unit: $(READY) ## Run the tests that need no server (under a minute)
-	@echo "PYTHONHASHSEED=$(HASHSEED)"
-	@$(PYTEST) -m "not stack" tests/unit tests/property tests/contract
+unit: $(READY) ## Run the tests that need no server
+	@nice $(PYTEST) -m "not stack and not deep" $(SUITE) || $(NONE)
+
+servers: $(READY) ## Run the tests on real servers, which it starts
+	@$(PYTEST) -m "stack and not deep" $(SUITE) || $(NONE)
 
 e2e: $(READY) ## Run the whole chain end to end
 	@$(PYTEST) tests/e2e
 
 faults: $(READY) ## Kill each part and show that nothing is lost and nothing doubled
 	@$(PYTEST) tests/faults
+
+storm: $(READY) ## Let seeded faults rage over a shop and check every word of status, in the end every row
+	@$(BIN)/python -m tests.storm $(STORM_ARGS)
 
 bench: $(READY) ## Measure the headline results and write docs/benchmarks.md (about 20 minutes)
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)

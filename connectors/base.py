@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from headrace.config.source import SourceSettings
 from headrace.model.finding import Finding
+from headrace.model.key import Key
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Capture", "Hold", "Keys", "Source", "Weakness", "topic_of"]
+if TYPE_CHECKING:
+    from connectors.watch import Watch
+
+__all__ = [
+    "BOUNDED_CONVERTER",
+    "Capture",
+    "Hold",
+    "Keys",
+    "Source",
+    "Weakness",
+    "most_bytes",
+    "topic_of",
+]
+
+BOUNDED_CONVERTER = "headrace.connect.BoundedJsonConverter"
+"""The class by which a Connect worker keeps records within their limit; see ``connectors/java``."""
+
+_AROUND_BYTES = 64 << 10
+"""Room for a record's key and headers beside its value."""
 
 Keys = Mapping[TableId, Sequence[str]]
 """The columns that a user declares to identify the rows of a table, in place of its primary key."""
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def most_bytes(settings: SourceSettings) -> int:
+    """Return how large a message may be on its way through Kafka."""
+    return settings.max_record_bytes + _AROUND_BYTES
 
 
 def topic_of(prefix: str, table: TableId) -> str:
@@ -94,6 +118,9 @@ class Hold:
         now_ms: The database's clock, Unix milliseconds.
         uncaptured: Tables of the capture of which the connector is told nothing (any more).
         weakened: Tables whose log no longer tells all.
+        flushed: Position up to which the log is on disk; None when unknown.
+        timeline: The log's timeline; None when unknown.
+        ancestry: Earlier timeline → position at which the log left it; without those it does not tell of.
     """
 
     exists: bool
@@ -107,6 +134,9 @@ class Hold:
     now_ms: int
     uncaptured: tuple[TableId, ...] = ()
     weakened: Mapping[TableId, Weakness] = field(default_factory=dict)
+    flushed: int | None = None
+    timeline: int | None = None
+    ancestry: Mapping[int, int] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -157,8 +187,21 @@ class Source(Protocol):
         """Remove what :meth:`setup` and the connector made; idempotent."""
         ...
 
-    def properties(self, capture: Capture) -> dict[str, str]:
-        """Return the connector's exact configuration; without the password."""
+    def leftovers(self, capture: Capture) -> tuple[str, ...]:
+        """Return the statements by which a person does what :meth:`teardown` does; asks no database."""
+        ...
+
+    def properties(self, capture: Capture, unread: Collection[TableId] = ()) -> dict[str, str]:
+        """Return the connector's exact configuration; without the password.
+
+        Args:
+            capture: What to capture.
+            unread: Tables that the initial snapshot leaves to a run.
+        """
+        ...
+
+    def large(self, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:
+        """Return the tables that take at least ``mib`` MiB and that a run can read."""
         ...
 
     def publish(self, capture: Capture) -> None:
@@ -169,12 +212,62 @@ class Source(Protocol):
         """Return what the database keeps for the connector."""
         ...
 
-    def request_snapshot(self, capture: Capture, tables: Sequence[TableId], signal: str) -> None:
+    def watch(self, capture: Capture) -> Watch:
+        """Return what looks at the database again and again, on a connection of its own."""
+        ...
+
+    def lookup(
+        self, schema: TableSchema, keys: Sequence[Key], columns: Sequence[str], seen: Collection[int]
+    ) -> Mapping[Key, Mapping[str, Any]]:
+        """Return values of rows as they are now, see :data:`connectors.doubt.Ask`; the connection is kept.
+
+        Raises:
+            SourceError: When the database does not answer or refuses (``SOURCE_LOOKUP``).
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connection that lookups keep; the next one opens another."""
+        ...
+
+    def rights_now(self, tables: Sequence[TableId]) -> Mapping[TableId, Finding]:
+        """Return the tables of which our role cannot read every row just now, and why.
+
+        To be asked before rows that a snapshot has not read are removed from a sink: a row that our role does
+        not see, by row security for instance, is not a row that is gone.
+        """
+        ...
+
+    def give_way(self, capture: Capture) -> int:
+        """End sessions of the connector that keep others waiting for a lock; return how many there were."""
+        ...
+
+    def request_snapshot(
+        self,
+        capture: Capture,
+        tables: Sequence[TableId],
+        signal: str,
+        rows: Mapping[TableId, Sequence[Key]] | None = None,
+    ) -> None:
         """Ask the connector to read ``tables`` anew beside the stream, under the id ``signal``.
+
+        Args:
+            capture: What is captured.
+            tables: Which tables.
+            signal: The request's name.
+            rows: Table → the only rows to read of it; all of those that are not named here.
 
         Raises:
             SourceError: When it cannot do so with one of them (``RESNAPSHOT_UNREADABLE``); nothing was asked.
         """
+        ...
+
+    def steer_snapshot(self, capture: Capture, order: str, signal: str) -> None:
+        """Tell the connector to ``stop``, ``pause`` or ``resume`` what it reads beside the stream."""
+        ...
+
+    def answer_seconds(self) -> float:
+        """Return how long the database takes for a connection and a small question; seconds."""
         ...
 
     def estimate_rows(self, tables: Sequence[TableId]) -> Mapping[TableId, int]:

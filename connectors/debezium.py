@@ -8,7 +8,8 @@ The wire format is JSON without schemas, so the meaning of a value comes from th
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import md5
 from typing import Any, Protocol
@@ -18,14 +19,16 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from connectors.structures import output
+from connectors.conversions import Lost, array, converter
 from headrace.model.change import Change, Ignored, Op, Origin, Poison, Record, Truncate
 from headrace.model.key import Key
 from headrace.model.position import Position
-from headrace.model.schema import Column, LogicalType, TableSchema
+from headrace.model.schema import TableSchema
 from headrace.model.values import key_reader
 
-__all__ = ["ENVELOPE", "Decoder", "Drift", "Placed", "lsn_of", "streamed"]
+__all__ = ["ENVELOPE", "TOO_LARGE", "Decoder", "Drift", "Placed", "lsn_of", "streamed"]
+
+TOO_LARGE = "RECORD_TOO_LARGE"
 
 ENVELOPE = (
     "before string, after string, op string, "
@@ -41,77 +44,6 @@ Image = str | bytes | None
 
 _STREAMED = (None, "false")
 _NO_FIELDS: frozenset[str] = frozenset()
-
-
-def _bytes(value: Any) -> bytes:
-    return base64.b64decode(value, validate=True)
-
-
-def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def nested(value: Any) -> Any:
-        if isinstance(value, list):
-            return [nested(item) for item in value]
-        return None if value is None else convert(value)
-
-    return nested
-
-
-_NUMERIC = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
-_FOREVER, _NEVER = "infinity", "-infinity"
-
-_FIRST_DAY, _LAST_DAY = -2_440_588, 2_145_042_905  # what a Postgres date holds
-_DAYS = {2_146_033_979: _FOREVER, -622_191_234: _FOREVER, -2_147_472_691: _NEVER, -625_821_272: _NEVER}
-"""Infinite dates, as the stream and as a snapshot have them."""
-
-_FIRST_US, _LAST_US = -210_866_803_200_000_000, 2**63 - 2
-_STAMPS = {2**63 - 1: _FOREVER, -(2**63): _NEVER}
-
-
-def _numeric(value: Any) -> str:
-    return _NUMERIC.get(value) or str(value)
-
-
-def _rounded(value: Any) -> str:
-    """Return a number that has no digits behind its point without those that the connector adds."""
-    text = _numeric(value)
-    return text.rstrip("0").removesuffix(".") if "." in text else text
-
-
-def _days(value: int) -> int | str:
-    if type(value) is not int:
-        raise TypeError("a date is a number of days")
-    if _FIRST_DAY <= value <= _LAST_DAY:
-        return value
-    if value not in _DAYS:
-        raise ValueError("a date beyond what Postgres holds")
-    return _DAYS[value]
-
-
-def _stamp(value: int) -> int | str:
-    if type(value) is not int:
-        raise TypeError("a timestamp is a number of microseconds")
-    if _FIRST_US <= value <= _LAST_US:
-        return value
-    if value not in _STAMPS:
-        raise ValueError("a timestamp beyond the year 294246, which the connector has lost")
-    return _STAMPS[value]
-
-
-_CONVERT: dict[LogicalType, Callable[[Any], Any]] = {
-    LogicalType.BYTES: _bytes,
-    LogicalType.FLOAT32: float,
-    LogicalType.FLOAT64: float,
-    LogicalType.NUMERIC: _numeric,
-    LogicalType.DATE: _days,
-    LogicalType.TIMESTAMP: _stamp,
-    LogicalType.OTHER: output,
-}
-
-
-def _converter(column: Column) -> Callable[[Any], Any] | None:
-    if column.type is LogicalType.NUMERIC and column.scale is not None and column.scale < 0:
-        return _rounded
-    return _CONVERT.get(column.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +128,9 @@ class Decoder:
         self._key_of = key_reader(schema)
         self._names = tuple(column.name for column in schema.columns)
         self._converters = [
-            (column.name, _each(convert) if column.dimensions else convert)
+            (column.name, convert)
             for column in schema.columns
-            if (convert := _converter(column))
+            if (convert := array(converter(column)) if column.dimensions else converter(column))
         ]
 
     def decode(
@@ -217,7 +149,7 @@ class Decoder:
         try:
             record = self._rekeyed(origin, op, key) or self._decode(origin, op, before, after)
         except _WRONG as error:
-            record = Poison(origin, "RECORD_MALFORMED", f"{type(error).__name__}: {error}"[:500])
+            record = Poison(origin, "RECORD_MALFORMED", self._complaint(error, after or before))
         if isinstance(record, Poison):
             return replace(record, key=self._told_key(after or before) or self._told_key(key))
         return record
@@ -248,7 +180,34 @@ class Decoder:
             source.ts_ms,
             source.snapshot not in _STREAMED,
         )
+        if envelope.too_large is not None:
+            return self._too_large(origin, envelope.op, envelope.too_large, key)
         return self.decode(origin, envelope.op, before, after, key)
+
+    def _complaint(self, error: Exception, image: Image) -> str:
+        """Return what is wrong with a row, by column, without any of its content."""
+        if isinstance(error, KeyError):
+            return f"column {error} is missing"
+        with suppress(*_WRONG):
+            row = orjson.loads(image or b"")
+            for name, convert in self._converters:
+                try:
+                    if row.get(name) is not None:
+                        convert(row[name])
+                except Lost as lost:
+                    return f"column “{name}”: {lost}"
+                except _WRONG:
+                    return f"column “{name}” holds no {self._schema.by_name[name].type.value}"
+        return f"the row cannot be read ({type(error).__name__})"
+
+    def _too_large(self, origin: Origin, op: str | None, size: int, key: bytes | None) -> Record:
+        """Return what a record says that the converter had to empty: a delete needs no more than its key."""
+        named = self._told_key(key)
+        if op == "d" and named is not None:
+            position = Position(self._epoch, origin.offset, origin.partition)
+            return Change(self._schema.table, named, Op.DELETE, {}, _NO_FIELDS, position, origin)
+        reason = f"the record has {size:,} bytes, more than the source's max_record_bytes"
+        return Poison(origin, TOO_LARGE, reason, named)
 
     def _rekeyed(self, origin: Origin, op: str | None, key: bytes | None) -> Poison | None:
         """Refuse a row that the source tells from others by other columns than the schema says."""
@@ -325,7 +284,7 @@ class Decoder:
         return row
 
     def _scalar(self, name: str, value: Any) -> Any:
-        convert = _converter(self._schema.by_name[name])
+        convert = converter(self._schema.by_name[name])
         return value if value is None or convert is None else convert(value)
 
 
@@ -346,6 +305,7 @@ class _Envelope(msgspec.Struct, gc=False):
     after: msgspec.Raw = msgspec.Raw(b"null")
     op: str | None = None
     source: _Source | None = None
+    too_large: int | None = msgspec.field(default=None, name="headrace_too_large")
 
 
 _NO_SOURCE = _Source()

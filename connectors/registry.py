@@ -6,12 +6,14 @@ from importlib import import_module
 
 from connectors.base import Source
 from headrace.model.errors import UsageError
+from headrace.model.schema import TableSchema
 
-__all__ = ["KINDS", "build", "kind_of"]
+__all__ = ["KINDS", "build", "kind_of", "why_unreadable"]
 
 KINDS: dict[str, str] = {
     "postgres": "connectors.postgres:PostgresSource",
 }
+_UNREADABLE = {"postgres": "connectors.postgres.reread:why_unreadable"}
 _SCHEMES = {"postgres": "postgres", "postgresql": "postgres"}
 
 
@@ -31,19 +33,29 @@ def kind_of(url: str) -> str:
     )
 
 
-def build(kind: str, url: str, password: str | None = None) -> Source:
+def build(kind: str, url: str, password: str | None = None, name: str | None = None) -> Source:
     """Build the source of ``kind`` at ``url``; connects lazily. ``password`` overrules the URL's.
+
+    Its errors tell what to do about the source that is registered as ``name``.
 
     Raises:
         UsageError: When the kind is unknown (``SOURCE_KIND_UNKNOWN``).
     """
     try:
-        module, _, name = KINDS[kind].partition(":")
+        module, _, made = KINDS[kind].partition(":")
     except KeyError:
         raise UsageError(
             f"There is no source kind “{kind}”.",
             code="SOURCE_KIND_UNKNOWN",
             hint=f"Kinds: {', '.join(KINDS)}.",
         ) from None
-    source: Source = getattr(import_module(module), name)(url, password)
+    source: Source = getattr(import_module(module), made)(url, password, name)
     return source
+
+
+def why_unreadable(kind: str, schema: TableSchema) -> str:
+    """Return why the connector cannot read a table anew beside the stream; empty when it can."""
+    if kind not in _UNREADABLE:
+        return ""
+    module, _, name = _UNREADABLE[kind].partition(":")
+    return str(getattr(import_module(module), name)(schema))

@@ -14,10 +14,13 @@ from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Place", "Progress", "Sink", "Stored", "Target"]
+__all__ = ["REQUESTS", "Place", "Progress", "Sink", "Stored", "Target"]
 
 Place = tuple[str, int]
-"""A topic and a partition of it."""
+"""An incarnation of a topic, as :func:`headrace.model.life.life_of` names it, and a partition of it."""
+
+REQUESTS = -1
+"""A partition that no topic has: not how far it is settled, but the newest mark of what people asked for."""
 
 Progress = Mapping[Place, int]
 """``(topic, partition)`` → the offset up to which (inclusive) everything is settled."""
@@ -75,7 +78,12 @@ class Sink(Protocol):
         ...
 
     def prepare(self, schema: TableSchema) -> None:
-        """Create the table's target when missing; idempotent. Called before any ``apply``."""
+        """Create the table's target when missing; idempotent. Called before any ``apply``.
+
+        Raises:
+            SinkError: With ``table`` set: what is there has another shape than the table and cannot be given
+                it. A shadow can take its place.
+        """
         ...
 
     def target(self, schema: TableSchema) -> Target:
@@ -106,11 +114,26 @@ class Sink(Protocol):
         """
         ...
 
+    def count(self, schema: TableSchema, position: Position | None = None) -> int:
+        """Return how many rows :meth:`truncate` would remove at that position; without one, all live rows.
+
+        Of the rows at most keys and versions are sent to the caller.
+        """
+        ...
+
     def progress(self, places: Collection[Place] | None = None) -> Progress:
         """Return what :meth:`settle` stored beside the data: of these places, or of all when None.
 
         Of places that are named, what is stored at this very moment. A place of which nothing is stored
         is left out, and so is one whose data is known to have gone back since.
+        """
+        ...
+
+    def identities(self, schemas: Sequence[TableSchema]) -> dict[TableId, str] | None:
+        """Return what tells each table's target from one made or restored in its place later.
+
+        A target that is gone, or from which somebody is known to have removed rows, is left out. What the
+        sink's progress does not tell, this does; None where that tells all of it. Asked about once a second.
         """
         ...
 
@@ -140,12 +163,30 @@ class Sink(Protocol):
         ...
 
     def drop(self, schema: TableSchema) -> None:
-        """Remove the table's target and all data in it."""
+        """Remove the table's target and all data in it; with a shadow's, what it was to replace stays."""
+        ...
+
+    def switch(self, schema: TableSchema) -> None:
+        """Serve readers, from one moment to the next, what this shadow holds of the table.
+
+        Only a sink that was built as a shadow has something to switch (:mod:`sinks.shadow`). Readers find
+        the old target until then and the new one after, never neither. Afterwards the serving target has
+        the shadow's rows and progress, the tombstones of both and the claim it had; of the shadow nothing
+        is left. Called again after an interruption it goes on; called again after it was done, or where
+        nothing was ever prepared, it does nothing.
+
+        Nobody may write to the serving target or to the shadow meanwhile.
+
+        Raises:
+            SinkError: ``SHADOW_UNSETTLED``: the shadow has rows but has not settled anything, so nobody knows
+                how far they go; ``SHADOW_NONE``: this sink is no shadow.
+        """
         ...
 
     def forget(self, topics: Collection[str]) -> None:
-        """Remove the stored progress of some topics; called when the sink is removed with its data.
+        """Remove the stored progress of every incarnation of some topics.
 
+        Called when the sink is removed with its data, or when it begins with another incarnation.
         Progress of other topics stays: another sink may share the place.
         """
         ...

@@ -39,6 +39,7 @@ __all__ = [
     "exact",
     "json_text",
     "percent",
+    "reader",
 ]
 
 _ENCODER = msgspec.json.Encoder()
@@ -250,6 +251,15 @@ def converter(column: Column, *, objects_only: bool = False) -> _Convert | None:
 def _decoder(column: Column) -> _Convert:
     convert = _DECODE[column.type]
     return _nested(convert) if column.dimensions else convert
+
+
+def reader(column: Column) -> _Convert:
+    """Return what gives a column's value back from what :func:`converter` made of it, parsed."""
+    return _decoder(column) if column.type in _DECODE else _same
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 class Document:

@@ -17,11 +17,13 @@ from headrace.model.change import Change, Op
 from headrace.model.claim import Claim
 from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
+from headrace.model.life import is_among
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.values import canonical_row
 from sinks.base import Place, Progress, Stored, Target
+from sinks.shadow import SHADOW, ShadowName, serving_config, switch
 
 __all__ = ["MemorySink"]
 
@@ -34,6 +36,7 @@ class _Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     store: str = "default"
+    shadow: ShadowName = ""
 
 
 @dataclass(slots=True)
@@ -55,12 +58,12 @@ class MemorySink:
     pace_s: float = 0.0
     rows_at_once: int = 5_000
     Config: ClassVar[type[_Config]] = _Config
-    _stores: ClassVar[dict[str, _Store]] = {}
+    _stores: ClassVar[dict[tuple[str, str], _Store]] = {}
 
     def __init__(self, name: str, config: _Config | None = None) -> None:
         self.name = name
         self.config = config or _Config()
-        self._store = self._stores.setdefault(self.config.store, _Store())
+        self._store = self._stores.setdefault((self.config.store, self.config.shadow), _Store())
 
     def check(self) -> list[Finding]:
         message = "The memory sink forgets everything when its process ends."
@@ -70,7 +73,7 @@ class MemorySink:
         self._store.tables.setdefault(schema.table, {})
 
     def target(self, schema: TableSchema) -> Target:
-        return Target(schema.table, {"store": self.config.store})
+        return Target(schema.table, {"store": self.config.store, SHADOW: self.config.shadow})
 
     def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
         rows = self._store.tables[schema.table]
@@ -111,9 +114,18 @@ class MemorySink:
         rows.update(dict.fromkeys(older, (position.version, None)))
         return len(older)
 
+    def count(self, schema: TableSchema, position: Position | None = None) -> int:
+        versions = [stored.version for stored in self.scan(schema)]
+        if position is None:
+            return len(versions)
+        return sum(position.floor <= version < position.version for version in versions)
+
     def progress(self, places: Collection[Place] | None = None) -> Progress:
         stored = self._store.progress
         return {place: stored[place] for place in stored if places is None or place in places}
+
+    def identities(self, schemas: Sequence[TableSchema]) -> dict[TableId, str] | None:
+        return None
 
     def settle(self, progress: Progress) -> None:
         self._store.progress.update(progress)
@@ -140,8 +152,21 @@ class MemorySink:
         self._store.tables.pop(schema.table, None)
         self._store.claims.pop(schema.table, None)
 
+    def switch(self, schema: TableSchema) -> None:
+        serving = MemorySink(self.name, serving_config(self.config))
+        mine, theirs = self._store.tables, serving._store.tables
+
+        def move() -> None:
+            stones = {key: stone for key, stone in theirs.get(schema.table, {}).items() if stone[1] is None}
+            rows = mine[schema.table]
+            older = {key: stone for key, stone in stones.items() if stone[0] > rows.get(key, (0, None))[0]}
+            theirs[schema.table] = {**rows, **older}
+            self.drop(schema)
+
+        switch(serving, self, schema, settled=self.progress(), filled=schema.table in mine, move=move)
+
     def forget(self, topics: Collection[str]) -> None:
-        for place in [place for place in self._store.progress if place[0] in topics]:
+        for place in [place for place in self._store.progress if is_among(place[0], topics)]:
             del self._store.progress[place]
 
     def maintain(self, seconds: float) -> bool:

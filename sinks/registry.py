@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
+from pydantic import SecretStr
+
+from headrace.config.references import resolved
 from headrace.model.errors import UsageError
 from sinks.base import Sink
 
-__all__ = ["KINDS", "build", "config_model"]
+__all__ = ["KINDS", "build", "config_model", "secret_names"]
 
 KINDS: dict[str, str] = {
     "memory": "sinks.memory:MemorySink",
@@ -34,12 +37,21 @@ def config_model(kind: str) -> Any:
     return _load(kind).Config
 
 
+def secret_names(kind: str) -> frozenset[str]:
+    """Return the names of the kind's settings that are secrets."""
+    fields = config_model(kind).model_fields.items()
+    return frozenset(
+        name for name, field in fields if SecretStr in (field.annotation, *get_args(field.annotation))
+    )
+
+
 def build(kind: str, name: str, settings: Mapping[str, Any]) -> Sink:
     """Build the sink ``name`` of ``kind`` from its settings; connects lazily.
 
     Raises:
-        UsageError: When the kind is unknown (``SINK_KIND_UNKNOWN``).
+        UsageError: When the kind is unknown (``SINK_KIND_UNKNOWN``) or a secret that the settings name is
+            not there (``SECRET_MISSING``).
     """
     cls = _load(kind)
-    sink: Sink = cls(name, cls.Config(**settings))
+    sink: Sink = cls(name, cls.Config(**resolved(settings, secret_names(kind))))
     return sink

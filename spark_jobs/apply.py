@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import repeat
 from pathlib import Path
 from typing import cast
 
-import pyarrow as pa
-
+from connectors.doubt import cleared, doubtful
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.change import Change, Ignored, Poison, Record, Truncate
-from headrace.model.errors import HeadraceError, SinkUnavailable
+from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable
 from headrace.model.key import Key
 from headrace.model.outcome import ROW_MISSING, Deferred, Outcome, Rejected, Stale
 from headrace.model.schema import TableId, TableSchema
@@ -26,7 +26,7 @@ from sinks.registry import build
 from spark_jobs.aside import Aside
 from spark_jobs.carry import Carried, Carry
 from spark_jobs.collapse import Collapser, Drained
-from spark_jobs.decode import decoders, records
+from spark_jobs.doubts import ask
 from spark_jobs.held import BEHIND, Holds, load_holds
 from spark_jobs.moves import Burial, found_in
 from spark_jobs.ownership import Fenced
@@ -38,7 +38,6 @@ __all__ = [
     "apply_records",
     "carry_of",
     "holds_of",
-    "partition_applier",
     "sink_of",
 ]
 
@@ -70,6 +69,7 @@ def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterat
     Raises:
         SinkUnavailable: When the store still defers after the last try.
     """
+    reason = ""
     for attempt in range(_MAX_TRIES):
         hit("apply.before_write", sink.kind)
         outcomes = sink.apply(schema, changes)
@@ -79,6 +79,7 @@ def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterat
         for change, outcome in zip(changes, outcomes, strict=True):
             if isinstance(outcome, Deferred):
                 waiting.append(change)
+                reason = outcome.reason
                 wait = max(wait, outcome.retry_after)
             else:
                 yield change, outcome
@@ -87,9 +88,9 @@ def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterat
         changes = waiting
         time.sleep(max(wait, 0.05 * 2**attempt) * random.uniform(0.8, 1.2))  # noqa: S311
     raise SinkUnavailable(
-        f"The store deferred {len(changes)} changes of {schema.table} {_MAX_TRIES} times.",
+        f"The store deferred {len(changes)} changes of {schema.table} {_MAX_TRIES} times: {reason}",
         code="SINK_DEFERS",
-        hint="It is overloaded or out of space; the batch is tried again.",
+        hint="It is overloaded; the batch is tried again.",
     )
 
 
@@ -111,21 +112,39 @@ def _in_order_of_keys(
         yield latest
 
 
-def _without_row(sink: Sink, schema: TableSchema, changes: list[Change]) -> set[Key]:
-    """Return the keys of those changes under which the sink has only a row that is deleted by now.
+def _without_row(sink: Sink, schema: TableSchema, deleted: Mapping[Key, int]) -> set[Key]:
+    """Return the keys under which the sink has only a row that is deleted by now.
 
     Where it has none the sink knows better whether the change is too late, or its row is missing.
+
+    Args:
+        sink: The sink.
+        schema: The table's.
+        deleted: Key → version of the newest delete before its change.
     """
-    stored = sink.rows(schema, [change.key for change in changes]) if changes else {}
-    return {c.key for c in changes if c.key in stored and stored[c.key].version < c.position.version}
+    stored = sink.rows(schema, list(deleted)) if deleted else {}
+    return {key for key, row in stored.items() if row.version < deleted[key]}
 
 
-def _write(sink: Sink, schema: TableSchema, parts: Iterable[Drained], report: Report) -> None:
+@contextmanager
+def _of(table: TableId, report: Report) -> Iterator[None]:
+    """Note trouble that is this table's alone; the rest goes on."""
+    try:
+        yield
+    except SinkError as error:
+        if error.table is None:
+            raise
+        report.troubles.setdefault(str(table), {**error.as_dict(), "retry": error.retry.value})
+
+
+def _write(sink: Sink, tables: Tables, schema: TableSchema, parts: Iterable[Drained], report: Report) -> None:
     for drained in parts:
-        _write_part(sink, schema, drained, report)
+        if str(schema.table) not in report.troubles:
+            with _of(schema.table, report):
+                _write_part(sink, tables, schema, drained, report)
 
 
-def _write_part(sink: Sink, schema: TableSchema, drained: Drained, report: Report) -> None:
+def _write_part(sink: Sink, tables: Tables, schema: TableSchema, drained: Drained, report: Report) -> None:
     latest, taken, severed = drained.latest, drained.taken, drained.severed
     if not latest:
         return
@@ -137,8 +156,11 @@ def _write_part(sink: Sink, schema: TableSchema, drained: Drained, report: Repor
     }
     stale = 0
     good = [change for change in latest if change.key not in bad] if bad else latest
+    if doubtful(schema.columns):
+        good, lost = cleared(schema, good, partial(ask, tables.origin))
+        bad |= lost
     for group in _in_order_of_keys(sink, schema, good, drained):
-        cut_off = [change for change in group if change.absent and change.key in severed] if severed else []
+        cut_off = {c.key: severed[c.key] for c in group if c.absent and c.key in severed} if severed else {}
         if alone := _without_row(sink, schema, cut_off):
             bad |= dict.fromkeys(alone, ROW_MISSING)
             group = [change for change in group if change.key not in alone]
@@ -176,7 +198,8 @@ def apply_records(
     """Apply records in order; every one ends applied, stale, in ``rejects``, or ``error`` is set.
 
     Records of different tables may be mixed; each table's order is kept, a truncate is a barrier
-    of its table. With ``error`` set nothing may be settled: the batch has to run again.
+    of its table. With ``error`` set nothing may be settled: the batch has to run again. Of a table in
+    ``troubles`` nothing may be settled either; what the report says of others holds.
 
     Args:
         stream: The records.
@@ -258,16 +281,18 @@ class _Waiting:
         rows = self.rows[table]
         if len(rows) >= least and rows.splittable:
             schema = self.tables.schemas[table]
-            self.aside.do(partial(_write, self.sink, schema, rows.drain(), self.report))
+            self.aside.do(partial(_write, self.sink, self.tables, schema, rows.drain(), self.report))
 
     def truncate(self, record: Truncate) -> None:
         """Empty a table, after all that came before."""
         self.aside.wait()
         schema = self.tables.schemas[record.table]
         if record.table in self.rows:
-            _write(self.sink, schema, self.rows[record.table].drain(), self.report)
-        self.sink.truncate(schema, record.position)
-        self.report.emptied(record)
+            _write(self.sink, self.tables, schema, self.rows[record.table].drain(), self.report)
+        if str(record.table) not in self.report.troubles:
+            with _of(record.table, self.report):
+                self.sink.truncate(schema, record.position)
+                self.report.emptied(record)
 
     def refuse(self, record: Poison) -> None:
         """Put a record aside that says nothing."""
@@ -289,11 +314,13 @@ def _finish(
 
     def some(mine: Iterator[TableId]) -> Report:
         # What the holds know of a table is touched by nobody but who writes that table.
-        part = Report(holds=report.holds)
+        part = Report(holds=report.holds, troubles=dict(report.troubles))
         for table in mine:
             schema, collapser = tables.schemas[table], pending[table]
-            _keep_halves(sink, schema, collapser, carry, part.holds)
-            _write(sink, schema, collapser.drain(), part)
+            if str(table) not in part.troubles:
+                with _of(table, part):
+                    _keep_halves(sink, schema, collapser, carry, part.holds)
+            _write(sink, tables, schema, collapser.drain(), part)
         return part
 
     left = [table for table, collapser in pending.items() if collapser]
@@ -326,9 +353,9 @@ def _spending(
         yield record
 
 
-def carry_of(pipeline: str, batch_id: int) -> Carry:
-    """Return what the pipeline's batches keep for one another."""
-    return Carry(_checkpoint(pipeline) / "carried", batch_id)
+def carry_of(pipeline: str, begins: Mapping[tuple[str, int], int]) -> Carry:
+    """Return what was kept for records from these offsets on, and keeps for what comes later."""
+    return Carry(_checkpoint(pipeline) / "halves", begins)
 
 
 def holds_of(pipeline: str) -> Holds:
@@ -339,20 +366,3 @@ def holds_of(pipeline: str) -> Holds:
 @cache
 def _checkpoint(pipeline: str) -> Path:
     return PipelineSpec.model_validate_json(pipeline).checkpoint
-
-
-def partition_applier(
-    pipeline: str,
-    batch_id: int,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function Spark runs on each partition (one Kafka partition, in offset order)."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sink, tables = sink_of(pipeline)
-        by_topic = decoders(pipeline)
-        decoded = records(batches, by_topic)
-        report = apply_records(decoded, sink, tables, carry_of(pipeline, batch_id), holds_of(pipeline))
-        report.drift(tables, by_topic)
-        yield pa.RecordBatch.from_pydict({"report": pa.array([report.dump()], pa.binary())})
-
-    return run

@@ -1,47 +1,47 @@
-"""One micro-batch: decode → collapse → apply → settle."""
+"""One micro-batch: read → decode → collapse → apply → settle; and a look at the store when none comes."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.errors import HeadraceError, SinkUnavailable
+from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable
+from headrace.model.position import Position
 from headrace.observe.failpoints import hit
-from spark_jobs.apply import carry_of, holds_of, partition_applier, sink_of
-from spark_jobs.decode import envelopes
-from spark_jobs.driver_apply import apply_in_driver, apply_raw
+from sinks.base import Place, Sink
+from spark_jobs.apply import carry_of, sink_of
 from spark_jobs.emptying import Emptyings
+from spark_jobs.held import load_holds
+from spark_jobs.history import History
+from spark_jobs.lives import remove_earlier
 from spark_jobs.offsets import Ranges, Span, planned, refuse_more_partitions, settled_last
 from spark_jobs.ownership import Holding
-from spark_jobs.progress import Progress
-from spark_jobs.reader import Reader, Unreadable
-from spark_jobs.report import REPORT, Report, store_may_recover
-from spark_jobs.rewind import kafka_has_it, lost, parts, read_again
-from spark_jobs.settle import set_aside_again, settle
-from spark_jobs.task_apply import apply_in_tasks
+from spark_jobs.progress import Progress, now_ms
+from spark_jobs.ranges import SMALL, Applier, Ended, patiently
+from spark_jobs.reader import Reader
+from spark_jobs.report import Report
+from spark_jobs.requested import Requested
+from spark_jobs.rewind import lost, parts, sweep_again
+from spark_jobs.settle import Settled, set_aside_again, settle
+from spark_jobs.tables import Tables
+from spark_jobs.targets import Targets
+from spark_jobs.troubles import Troubles
 
 __all__ = ["Batches", "rest_after"]
-
-_Got = TypeVar("_Got")
-
-_SMALL = 2_000
-"""Up to so many records the way to an executor's Python is not worth it."""
-
-_MOST_BYTES = 64 << 20
-"""More is for who can work on the first before the last is there."""
 
 _MANY = 50
 _BUSY_S = 0.25
 _LONGEST_REST_S = 0.5
 _PACED = 4
 """So many times as long as its batch took may a sink with a pace rest."""
-_LOOK_EVERY_S = 5.0
+_LOOK_EVERY_S = 1.0
+"""What a store has lost is told as soon as that, and what proves that it has lost nothing is no older."""
+_TIDY_EVERY_S = 5.0
 _TIDY_S = 0.2
 """So long may a change that comes in have to wait for it."""
 
@@ -53,7 +53,7 @@ class Batches:
     no other process does.
 
     Attributes:
-        unavailable: Whether the store did not answer when it was last looked at, with nothing to apply.
+        proven: When the store was seen to be as it was left, by the monotonic clock; 0 after it was not.
     """
 
     def __init__(
@@ -63,52 +63,83 @@ class Batches:
         self._progress = progress
         self._turn = turn
         self._holding = holding
+        self._names = {table.topic: str(table.schema_.table) for table in spec.tables}
+        self._troubles = Troubles(spec)
+        self._history = History(spec)
+        self._targets = Targets(spec)
         self._emptyings = Emptyings(spec)
+        self._requested = Requested(spec)
         self._reader = Reader(spec.kafka_bootstrap, f"headrace-{spec.sink}")
         self._over = threading.Event()
-        self._at_rest = time.monotonic()
-        self.unavailable = False
+        self._applier = Applier(spec, progress, self._reader, self._over)
+        self._at_rest = self._tidied = float("-inf")
+        self._doubtful = True
+        self.proven = 0.0
 
     def run(self, kafka: DataFrame, batch_id: int) -> None:
         """Apply a batch of records as Spark's Kafka source describes them.
 
-        It returns only when every record is applied, stale or in the dead letter queue. A store that asks
-        for patience is asked again, with backoff, for as long as it takes; the state says so. A store that
-        refuses for another reason ends the query with its error.
+        It returns only when every record is applied, stale or in the dead letter queue, or waits because its
+        table's target is in trouble. A store that asks for patience is asked again, with backoff, for as long
+        as it takes; the state says so. A store that refuses for another reason ends the query with its error.
         """
         with self._said():
-            self._run(kafka, batch_id)
+            self._run(kafka.sparkSession, batch_id)
 
     @property
     def look_is_due(self) -> bool:
-        """Return whether nothing has come in for so long that the store should be looked at."""
+        """Return whether the store was last seen so long ago that it should be looked at."""
         return time.monotonic() - self._at_rest > _LOOK_EVERY_S
 
+    @property
+    def over(self) -> bool:
+        """Return whether there are to be no more batches."""
+        return self._over.is_set()
+
     def look(self, session: SparkSession) -> None:
-        """Bring the store forward if it has gone back while nothing came in, and let it tidy up.
+        """See whether the store still has what was settled, apply some of it again if not, and tidy up.
 
         Raises:
             HeadraceError: When that cannot be done; the state says so.
         """
         if not self._turn.acquire(blocking=False):
             return
+        more, began = False, time.monotonic()
         try:
-            last, settled = settled_last(self._spec.checkpoint)
-            if settled:
-                with self._said():
-                    pipeline = self._holding.pipeline()
-                    sink = sink_of(pipeline)[0]
-                    self._bring_forward(session, pipeline, last, lost(sink, settled))
-                    sink.maintain(_TIDY_S)
-            if self.unavailable:
-                self.unavailable = False
-                self._progress.state("running")
+            if self._over.is_set():
+                return
+            _, ended = settled_last(self._spec.checkpoint)
+            settled = {place: end for place, end in ended.items() if place[0] in self._names}
+            with self._said():
+                pipeline = self._holding.pipeline()
+                self._shut(self._history.changed(settled))
+                behind = self._forward(session, pipeline, settled)
+                more = any(self._troubles.due(self._names[topic]) for topic in behind)
+                self._tidy(sink_of(self._holding.pipeline())[0])
+            # Not only who applies records changes it: so does a run that has filled a table anew.
+            self._progress.behind(load_holds(self._spec.checkpoint).counts())
+            self.proven = began
+            self._progress.write()
         except SinkUnavailable as error:
-            self.unavailable = True
+            self.proven = 0.0
             self._progress.state("degraded", error)
         finally:
-            self._at_rest = time.monotonic()
+            # What is left of a refill goes on at once; a batch that waits comes first.
+            self._at_rest = float("-inf") if more else time.monotonic()
             self._turn.release()
+
+    def requested(self, report: Report) -> None:
+        """Take note of what a request has done; a table that a run has swept has no hole below its mark."""
+        for table, floors in report.holds.emptied.items():
+            self._troubles.swept(table, [Position.from_version(version) for version in floors.values()])
+        self._progress.request(report)
+
+    def started(self) -> None:
+        """Say that the query begins, again: what was seen before proves nothing now."""
+        self.proven = 0.0
+        self._at_rest = float("-inf")
+        self._doubtful = True
+        self._history.doubt()
 
     def close(self) -> None:
         """Say that there will be no more batches; what is under way ends by itself."""
@@ -126,33 +157,39 @@ class Batches:
         except SinkUnavailable:
             raise
         except HeadraceError as error:
+            self.proven = 0.0
             self._holding.give_up()
             # Said here, for on its way through Spark it becomes the text of a stack trace.
             self._progress.state("failed", error)
             raise
 
-    def _run(self, kafka: DataFrame, batch_id: int) -> None:
+    def _run(self, session: SparkSession, batch_id: int) -> None:
         started = time.monotonic()
-        spec, progress, session = self._spec, self._progress, kafka.sparkSession
-        span = planned(spec.checkpoint, batch_id)
+        spec, progress = self._spec, self._progress
+        # A table may have been taken out of the pipeline since the batch was planned.
+        span = planned(spec.checkpoint, batch_id).of(self._names)
         refuse_more_partitions(spec.tables, span.partitions)
         hit("batch.planned", spec.kind)
         with self._turn, self._reading():
-            pipeline = _patiently(self._holding.pipeline, progress)
-            sink = sink_of(pipeline)[0]
-            gone = _patiently(lambda: lost(sink, span.begins), progress)
-            self._bring_forward(session, pipeline, batch_id - 1, gone)
-            report = self._straight(session, pipeline, batch_id, span)
-            if report is None:
-                report = self._by_spark(envelopes(kafka, spec.tables), pipeline, batch_id)
-            _patiently(lambda: self._emptyings.empty(sink, report, span.begins, span.ends), progress)
-            settle(spec, sink, batch_id, session, report, span.ends)
-            carry_of(pipeline, batch_id).discard(report.spent)
-            progress.batch(batch_id, time.monotonic() - started, report, span.ends)
-            self._at_rest = time.monotonic()
-            self.unavailable = False
-        progress.state("running")
-        self._over.wait(rest_after(span.records, time.monotonic() - started, sink.pace_s))
+            if self._over.is_set():  # another may be at the store by now, with another table to write
+                raise Ended
+            pipeline = patiently(self._holding.pipeline, progress, self._over)
+            self._shut(self._history.shortened(span))
+            if self._history.is_due:
+                self._shut(self._history.changed(span.begins))
+            behind = patiently(lambda: self._forward(session, pipeline, span.begins), progress, self._over)
+            pipeline = self._holding.pipeline()
+            ranges: Ranges = {p: r for p, r in span.ranges.items() if p[0] not in behind}
+            if self._doubtful:
+                ranges = self._readable(ranges, self._begun(sink_of(pipeline)[0], ranges, span.begins))
+            report = self._applier.apply(session, pipeline, ranges)
+            settled = self._settle(session, pipeline, report, ranges, span, behind, batch_id)
+            progress.batch(batch_id, time.monotonic() - started, report, settled)
+            self._doubtful = False
+            self.proven = self._at_rest = started
+            progress.state("running")
+        pace = sink_of(pipeline)[0].pace_s
+        self._over.wait(rest_after(span.records, time.monotonic() - started, pace))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -162,51 +199,180 @@ class Batches:
             if self._over.is_set():
                 self._reader.close()
 
-    def _straight(self, session: SparkSession, pipeline: str, batch_id: int, span: Span) -> Report | None:
-        """Apply records as they are read from Kafka; None when they are not to be had that way."""
-        in_driver = sink_of(pipeline)[0].placement == "driver"
-        if in_driver or span.records <= _SMALL:
-            found = self._reader.read(span.ranges, _MOST_BYTES)
-            if found is not None:
-                return self._applied(pipeline, lambda: apply_raw(found, pipeline, batch_id))
-        if in_driver:
-            return None
-        try:
-            return self._applied(pipeline, lambda: apply_in_tasks(session, pipeline, batch_id, span.ranges))
-        except Unreadable:
-            return None
+    def _tidy(self, sink: Sink) -> None:
+        if time.monotonic() - self._tidied > _TIDY_EVERY_S:
+            sink.maintain(_TIDY_S)
+            self._tidied = time.monotonic()
 
-    def _by_spark(self, decoded: DataFrame, pipeline: str, batch_id: int) -> Report:
-        placement = sink_of(pipeline)[0].placement
+    # ------------------------------------------------------------ the end of a batch
 
-        def apply() -> list[Report]:
-            if placement == "driver":
-                return apply_in_driver(decoded, pipeline, batch_id)
-            # No more tasks than run at once, over several partitions each: one costs more than a small table.
-            tasks = decoded.coalesce(decoded.sparkSession.sparkContext.defaultParallelism)
-            rows = tasks.mapInArrow(partition_applier(pipeline, batch_id), REPORT).collect()
-            return [Report.load(bytes(row.report)) for row in rows]
-
-        return self._applied(pipeline, apply)
-
-    def _applied(self, pipeline: str, apply: Callable[[], list[Report]]) -> Report:
-        report = _patiently(lambda: _whole(apply()), self._progress)
-        report.holds.add(holds_of(pipeline))
-        return report
-
-    def _bring_forward(self, session: SparkSession, pipeline: str, batch_id: int, gone: Ranges) -> None:
-        """Apply again what the store has lost of everything up to the end of batch ``batch_id``."""
+    def _settle(
+        self,
+        session: SparkSession,
+        pipeline: str,
+        report: Report,
+        ranges: Ranges,
+        span: Span,
+        behind: Collection[str],
+        batch_id: int,
+    ) -> Settled:
+        """Make a batch's end durable; return what was settled: nothing of tables that are behind."""
         sink = sink_of(pipeline)[0]
-        for part in parts(gone, self._spec.max_offsets_per_trigger):
-            again = read_again(session, self._spec, part)
-            with kafka_has_it(self._spec.sink):
-                report = self._by_spark(again, pipeline, batch_id)
-            begins = {place: begin - 1 for place, (begin, _) in part.items()}
-            ends = {place: end - 1 for place, (_, end) in part.items()}
-            self._emptyings.empty(sink, report, begins, ends)
-            set_aside_again(self._spec, session, report)
-            sink.settle(ends)
-            self._progress.request(report)
+        ends = {place: end for place, end in span.ends.items() if place[0] not in behind}
+        ends = patiently(lambda: self._emptied(sink, report, ranges, ends), self._progress, self._over)
+        settle(self._spec, sink, batch_id, session, report, ends)
+        carry_of(pipeline, {}).discard(report.spent)
+        return ends
+
+    def _emptied(self, sink: Sink, report: Report, ranges: Ranges, ends: Settled) -> Settled:
+        """Remove what truncates and sweeps remove beyond the records; return the ends that may be settled."""
+        ends = self._without(report, report.troubles, ends)
+        moved = {place: span for place, span in ranges.items() if place in ends}
+        begins = ends | {place: begin - 1 for place, (begin, _) in moved.items()}
+        found = self._emptyings.empty(sink, report, begins, ends)
+        found |= sweep_again(self._spec, sink, report, moved)
+        ends = self._without(report, found, ends)
+        for topic in {topic for topic, _ in moved}.intersection(topic for topic, _ in ends):
+            self._troubles.passed(self._names[topic])
+        return ends
+
+    def _without(
+        self, report: Report, troubles: Mapping[str, Mapping[str, object]], ends: Settled
+    ) -> Settled:
+        """Take tables in trouble out of a report and of what is settled; they are tried again later."""
+        if not troubles:
+            return ends
+        topics = {table: topic for topic, table in self._names.items() if table in troubles}
+        for table, error in troubles.items():
+            self._troubles.refused(table, error)
+        report.leave_out(topics, load_holds(self._spec.checkpoint))
+        self._tell()
+        return {place: end for place, end in ends.items() if place[0] not in topics.values()}
+
+    # ------------------------------------------------------------ what the store lacks
+
+    def _forward(self, session: SparkSession, pipeline: str, settled: Settled) -> set[str]:
+        """Apply a part of what the store has lost of what was ``settled``; return the topics still behind.
+
+        A table whose target refuses has lost what it refused, and is tried again here.
+        """
+        began = now_ms()
+        sink, tables = sink_of(pipeline)
+        settled = {p: end for p, end in settled.items() if not self._is_shut(p[0])}
+        gone = self._lost(sink, settled)
+        if gone:
+            # Before anything is done about it: that takes its time.
+            self._progress.stored(settled, gone, began)
+            self._tell(gone)
+            due = {place: span for place, span in gone.items() if self._troubles.due(self._names[place[0]])}
+            if due:
+                if any(begin == 0 for begin, _ in due.values()):
+                    self._holding.give_up()  # who lost all rows may have lost claims, too
+                self._again(session, self._holding.pipeline(), tables, due, settled)
+                gone = self._lost(sink, settled)
+        behind = {topic for topic, _ in gone} | {t for t in self._names if self._is_shut(t)}
+        behind |= self._requested.again(sink_of(self._holding.pipeline())[0], behind, self._troubles)
+        if refilled := self._targets.refilled(behind):
+            cleared = remove_earlier(sink_of(self._holding.pipeline())[0], self._spec, refilled)
+            self._targets.done(cleared)
+        self._progress.stored(settled, gone, began)
+        self._tell(gone)
+        return behind
+
+    def _again(
+        self, session: SparkSession, pipeline: str, tables: Tables, due: Ranges, settled: Settled
+    ) -> None:
+        sink = sink_of(pipeline)[0]
+        ready = self._made_ready(sink, tables, due, settled)
+        due = self._readable(ready, ready)
+        passed = {place: begin - 1 for place, (begin, _) in due.items() if begin > ready[place][0]}
+        if passed:
+            sink.settle(passed)
+        part = next(
+            parts({p: r for p, r in due.items() if r[0] < r[1]}, self._spec.max_offsets_per_trigger), {}
+        )
+        if not part:
+            return
+        before = load_holds(self._spec.checkpoint)
+        report = self._applier.apply(session, pipeline, part)
+        ends = self._emptied(sink, report, part, {place: end - 1 for place, (_, end) in part.items()})
+        # What a row lacked was settled, too: a backup of that time lacks it.
+        marks = self._requested.applied(before, report.holds)
+        set_aside_again(self._spec, session, report)
+        if ends or marks:
+            sink.settle({**ends, **marks})
+        carry_of(pipeline, {}).discard(report.spent)
+        self._progress.request(report)
+
+    def _lost(self, sink: Sink, settled: Settled) -> Ranges:
+        """Return what the store lacks of what was settled; all of a target that is not the one it was."""
+        anew = self._targets.lost(sink).intersection(topic for topic, _ in settled)
+        # One look at both: a store that goes back between two would be found out by neither.
+        stored = sink.progress([*settled, *self._requested.places])
+        stored = {place: end for place, end in stored.items() if place[0] not in anew}
+        if self._requested.look(stored):
+            self._progress.behind(load_holds(self._spec.checkpoint).counts())
+        return lost(stored, settled)
+
+    def _made_ready(self, sink: Sink, tables: Tables, due: Ranges, settled: Settled) -> Ranges:
+        """Make anew the targets of which nothing is left; return the ranges of those that are there."""
+        refused: set[str] = set()
+        topics = {topic for (topic, _), (begin, _) in due.items() if begin == 0}
+        for topic in topics:
+            table, _ = tables.topics[topic]
+            try:
+                sink.prepare(tables.schemas[table])
+            except SinkError as error:
+                if error.table is None:
+                    raise
+                self._troubles.refused(str(table), {**error.as_dict(), "retry": error.retry.value})
+                refused.add(topic)
+        ready = topics - refused
+        if ready:
+            # What it says of the target that was there before is not true of this one.
+            sink.forget(ready)
+            self._targets.note(sink, ready)
+            self._targets.refill(ready)
+        return {place: span for place, span in due.items() if place[0] not in refused}
+
+    def _begun(self, sink: Sink, ranges: Ranges, begins: Settled) -> Collection[Place]:
+        """Return the places of which something was applied before.
+
+        A checkpoint that was lost does not say so, nor which rows were behind; the store's progress does.
+        """
+        unknown = [place for place in ranges if place not in begins]
+        stored = patiently(lambda: sink.progress(unknown), self._progress, self._over) if unknown else {}
+        return {*begins, *stored}
+
+    def _readable(self, ranges: Ranges, known: Collection[Place]) -> Ranges:
+        """Return what Kafka still has of some ranges; a known place of which it has not all has a hole."""
+        kept: dict[Place, tuple[int, int]] = {}
+        for place, first in self._history.firsts(ranges).items():
+            begin, end = ranges[place]
+            if first > begin and place in known:
+                topic, partition = place
+                self._troubles.hole(self._names[topic], self._history.hole(topic), {partition: first})
+                self._tell()
+            kept[place] = min(max(begin, first), end), end
+        return kept
+
+    # ------------------------------------------------------------ what is told
+
+    def _shut(self, found: Mapping[str, HeadraceError]) -> None:
+        for topic, error in found.items():
+            self._troubles.shut(self._names[topic], error)
+        if found:
+            self._tell()
+
+    def _is_shut(self, topic: str) -> bool:
+        return topic not in self._names or self._troubles.is_shut(self._names[topic])
+
+    def _tell(self, gone: Ranges | None = None) -> None:
+        """Say which tables are in trouble, and which lack what they had."""
+        lacking: dict[str, int] = {}
+        for (topic, _), (begin, end) in (gone or {}).items():
+            lacking[self._names[topic]] = lacking.get(self._names[topic], 0) + end - begin
+        self._progress.troubles(self._troubles.told(), lacking)
 
 
 def rest_after(records: int, took: float, pace: float) -> float:
@@ -217,34 +383,9 @@ def rest_after(records: int, took: float, pace: float) -> float:
     every sink. One with a pace rests longer, as long as a batch's share of the time is large. Where little
     comes in nobody rests: that would make those few wait, and save nothing that anybody wants.
     """
-    if not _MANY < records <= _SMALL:
+    if not _MANY < records <= SMALL:
         return 0.0
     rest = min(pace - took, _PACED * took)
     if took > _BUSY_S:
         rest = max(rest, min(_LONGEST_REST_S, took))
     return max(rest, 0.0)
-
-
-def _whole(reports: list[Report]) -> Report:
-    """Return the sum of the tasks' reports.
-
-    Raises:
-        HeadraceError: When one of them could not finish; a SinkUnavailable where waiting may help.
-    """
-    report = Report.merged(reports)
-    if report.error is None:
-        return report
-    kind = SinkUnavailable if store_may_recover(report.error) else HeadraceError
-    raise kind(report.error["message"], code=report.error["code"], hint=report.error["hint"])
-
-
-def _patiently(attempt: Callable[[], _Got], progress: Progress) -> _Got:
-    """Return what ``attempt`` returns, asking again for as long as the store is not available."""
-    pause = 0.25
-    while True:
-        try:
-            return attempt()
-        except SinkUnavailable as error:
-            progress.state("degraded", error)
-        time.sleep(pause)
-        pause = min(pause * 2, 5.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from headrace.model.key import Key
 from headrace.model.schema import TableId
 from spark_jobs.moves import Burial
 
-__all__ = ["Carried", "Carry", "NoCarry"]
+__all__ = ["Carried", "Carry", "NoCarry", "topic_of"]
 
 _BYTES = "%bytes"
 
@@ -43,29 +43,30 @@ class Carried:
 
 
 class Carry:
-    """The kept rows of one sink, one small private file each, by partition and batch.
+    """The kept rows of one sink, one small private file each, by partition and offset of the delete.
 
     Args:
         folder: Beside the checkpoint; missing as long as nothing was kept.
-        batch_id: The batch under way. A batch that runs again sees what it saw before.
+        begins: (topic, partition) → the first offset that is applied now. Whoever applies it again sees
+            what was seen before.
     """
 
-    def __init__(self, folder: Path, batch_id: int) -> None:
+    def __init__(self, folder: Path, begins: Mapping[tuple[str, int], int]) -> None:
         self._folder = folder
-        self._batch_id = batch_id
+        self._begins = {f"{topic}-{partition}": begin for (topic, partition), begin in begins.items()}
 
     def kept(self) -> dict[tuple[str, int], Carried]:
-        """Return, by topic and partition, the row that the last batch before this one kept."""
+        """Return, by topic and partition, the row that was kept last before what is applied now."""
         newest: dict[str, tuple[int, Path]] = {}
         for path in self._folder.glob("*.json"):
-            place, _, batch = path.stem.rpartition("@")
-            if int(batch) < self._batch_id and int(batch) > newest.get(place, (-1, path))[0]:
-                newest[place] = int(batch), path
+            place, _, offset = path.stem.rpartition("@")
+            if newest.get(place, (-1, path))[0] < int(offset) < self._begins.get(place, 0):
+                newest[place] = int(offset), path
         return dict(_load(path) for _, path in newest.values())
 
     def keep(self, origin: Origin, table: TableId, burial: Burial) -> None:
-        """Keep the row that a delete is about to remove; what an earlier try of this batch kept stays."""
-        path = self._folder / f"{origin.topic}-{origin.partition}@{self._batch_id}.json"
+        """Keep the row that a delete is about to remove; what an earlier try of it kept stays."""
+        path = self._folder / f"{origin.topic}-{origin.partition}@{origin.offset}.json"
         if path.exists() or not burial.row:
             return
         content = {
@@ -84,11 +85,16 @@ class Carry:
             (self._folder / name).unlink(missing_ok=True)
 
 
+def topic_of(name: str) -> str:
+    """Return the topic that a kept row's file is of."""
+    return name.rpartition("@")[0].rpartition("-")[0]
+
+
 class NoCarry(Carry):
     """Keeps nothing and has nothing: for records that are not a query's batch."""
 
     def __init__(self) -> None:
-        super().__init__(Path(), 0)
+        super().__init__(Path(), {})
 
     def kept(self) -> dict[tuple[str, int], Carried]:
         """Return nothing."""

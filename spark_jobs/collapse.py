@@ -19,14 +19,14 @@ class Drained:
     Args:
         latest: One change per key.
         taken: Every change that went in, in order.
-        severed: Keys that were deleted before their newest, partial image: the row that the sink still has
-            under them is not the one that the image leaves out columns of.
+        severed: Key that was deleted before its newest, partial image → version of that delete: an older row
+            that the sink still has under the key is not the one that the image leaves out columns of.
         moved: Key of a row that had others before → under which the sink may have it.
     """
 
     latest: list[Change]
     taken: list[Change]
-    severed: set[Key]
+    severed: dict[Key, int]
     moved: dict[Key, list[Stay]]
 
 
@@ -43,7 +43,7 @@ class Collapser:
         self._last: dict[int, Change] = {}
         self._moves = Moves()
         self.records: list[Change] = []
-        self.severed: set[Key] = set()
+        self.severed: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -66,9 +66,9 @@ class Collapser:
             return
         older, newer = (known, change) if known.position <= change.position else (change, known)
         if not newer.absent:
-            self.severed.discard(change.key)
+            self.severed.pop(change.key, None)
         elif older.op is Op.DELETE:
-            self.severed.add(change.key)
+            self.severed[change.key] = max(older.position.version, self.severed.get(change.key, -1))
         self._latest[change.key] = collapse(older, newer)
 
     @property
@@ -104,5 +104,5 @@ class Collapser:
 
     def _drained(self) -> Drained:
         drained = Drained(list(self._latest.values()), self.records, self.severed, self._moves.drain())
-        self._latest, self._last, self.records, self.severed = {}, {}, [], set()
+        self._latest, self._last, self.records, self.severed = {}, {}, [], {}
         return drained

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -13,12 +13,18 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
+from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import SinkError
 from headrace.model.letter import Letter, LetterId
 from spark_jobs.letters import write_letters
 
 __all__ = ["quarantine"]
+
+_FIRST, _MOST = 100, 10_000
+"""So many records are read at first, and at most at a time."""
+
+_PART_BYTES = 32 << 20
 
 _Place = tuple[str, int, int]
 
@@ -37,7 +43,7 @@ def _raw(session: SparkSession, bootstrap: str, wanted: Iterable[_Place]) -> lis
     assigned = {topic: [int(partition) for partition in by] for topic, by in offsets.items()}
     records = (
         session.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**KafkaAddress.parse(bootstrap).spark())
         .option("assign", json.dumps(assigned))
         .option("startingOffsets", json.dumps(first))
         .option("endingOffsets", json.dumps(after))
@@ -75,21 +81,31 @@ def quarantine(
     if not why:
         path.unlink(missing_ok=True)
         return
-    raw = _raw(session, spec.kafka_bootstrap, why)
-    if len(raw) != len(why):
-        raise SinkError(
-            f"Kafka gave back {len(raw)} of {len(why)} rejected records, so they cannot be set aside.",
-            code="DEAD_LETTER_LOST",
-            hint="If its retention has taken them: headrace resnapshot.",
-        )
+    write_letters(path, _letters(session, spec, why))
+
+
+def _letters(
+    session: SparkSession, spec: PipelineSpec, why: Mapping[_Place, Mapping[str, Any]]
+) -> Iterator[Letter]:
+    """Yield the letters, a bounded number of bytes at a time."""
     tables = {table.topic: table for table in spec.tables}
     now = int(time.time() * 1000)
-    letters = []
-    for record in raw:
-        reject = why[record.topic, record.partition, record.offset]
-        table = tables[record.topic]
-        letters.append(
-            Letter(
+    places, count = sorted(why), _FIRST
+    while places:
+        part, places = places[:count], places[count:]
+        raw = _raw(session, spec.kafka_bootstrap, part)
+        if len(raw) != len(part):
+            raise SinkError(
+                f"Kafka gave back {len(raw)} of {len(part)} rejected records, so they cannot be set aside.",
+                code="DEAD_LETTER_LOST",
+                hint="If its retention has taken them: headrace resnapshot SOURCE",
+            )
+        size = sum(len(record.value or b"") for record in raw)
+        count = max(1, min(_MOST, _PART_BYTES * len(part) // max(size, 1)))
+        for record in raw:
+            reject = why[record.topic, record.partition, record.offset]
+            table = tables[record.topic]
+            yield Letter(
                 id=LetterId(record.topic, table.epoch, record.partition, record.offset),
                 sink=spec.sink,
                 table=reject["table"],
@@ -102,8 +118,6 @@ def quarantine(
                 value=_bytes(record.value),
                 headers=tuple((header.key, _bytes(header.value)) for header in record.headers or ()),
             )
-        )
-    write_letters(path, letters)
 
 
 def _query(checkpoint: Path) -> str:

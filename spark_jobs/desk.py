@@ -7,43 +7,29 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from headrace.config.pipeline import PipelineSpec, write_private
+from headrace.config.request import Request
 from headrace.model.change import Ignored, Origin, Record
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, named, naming
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
-from spark_jobs.apply import apply_records, holds_of, sink_of
+from spark_jobs.apply import apply_records, sink_of
 from spark_jobs.carry import NoCarry
 from spark_jobs.decode import decoders
 from spark_jobs.explain import explain
 from spark_jobs.held import Holds, load_holds, save_holds
 from spark_jobs.letters import read_letters
+from spark_jobs.offsets import settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.report import Report
+from spark_jobs.requested import Requested
+from spark_jobs.rewind import lost
 
-__all__ = ["Desk", "Request"]
-
-
-class Request(BaseModel):
-    """What may be asked of a sink.
-
-    Args:
-        replay: File of letters → those to apply again, as ``[topic, epoch, partition, offset]``.
-        release: Table → rows to be no longer taken as behind.
-        swept: Table → versions: everything below each, of its partition, was removed by a resnapshot.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    replay: dict[str, list[tuple[str, int, int, int]]] = {}
-    release: dict[str, list[str]] = {}
-    swept: dict[str, list[int]] = {}
+__all__ = ["Desk"]
 
 
 class Desk:
@@ -70,6 +56,7 @@ class Desk:
         self._turn = turn
         self._holding = holding
         self._done = done
+        self._requested = Requested(spec)
         self._at_work: threading.Thread | None = None
 
     def tick(self) -> None:
@@ -85,41 +72,77 @@ class Desk:
             wanted = True
             try:
                 request = Request.model_validate_json(path.read_bytes())
-                wanted = bool(request.replay)
-                with self._turn:
+                wanted = bool(request.replay or request.sweep)
+                with self._turn, naming(self._spec.source, self._spec.sink):
                     answer = self._answer(request)
             except Exception as error:  # noqa: BLE001 - whatever it is; a request that stays is tried for ever
-                answer = {"error": explain(error)}
+                told = explain(error)
+                hint = named(told["hint"], source=self._spec.source, sink=self._spec.sink)
+                answer = {"error": {**told, "hint": hint}}
             if wanted:
                 write_private(path.with_suffix(".answer"), json.dumps(answer))
             path.unlink(missing_ok=True)
 
     def _answer(self, request: Request) -> dict[str, Any]:
-        report = self._replay(request) if request.replay else Report(holds=load_holds(self._spec.checkpoint))
-        for table, versions in request.swept.items():
-            for version in versions:
-                report.holds.empty(table, Position.from_version(version))
-        for table, rows in request.release.items():
-            for row in rows:
-                report.holds.held.get(table, {}).pop(row, None)
+        # First of all, for it may say that rows are behind.
+        lacking = self._look(request) if request.replay or request.sweep else set()
+        holds = load_holds(self._spec.checkpoint)
+        report = self._replay(request, lacking, holds) if request.replay else Report(holds=holds)
+        swept = self._sweep(request, report.holds) if request.sweep else {}
         save_holds(self._spec.checkpoint, report.holds)
         self._done(report)
         return {
             "rejects": report.rejects,
             "tables": report.tables,
             "behind": report.holds.counts(),
+            "swept": swept,
         }
 
-    def _replay(self, request: Request) -> Report:
-        pipeline = self._holding.pipeline()
-        sink, tables = sink_of(pipeline)
+    def _look(self, request: Request) -> set[str]:
+        """See whether the store is as it was left; return the topics of letters of which it lacks records."""
+        sink, _ = sink_of(self._holding.pipeline())
+        topics = {place[0] for places in request.replay.values() for place in places}
+        _, ended = settled_last(self._spec.checkpoint)
+        settled = {place: end for place, end in ended.items() if place[0] in topics}
+        stored = sink.progress([*settled, *self._requested.places])
+        self._requested.look(stored)
+        return {topic for topic, _ in lost(stored, settled)}
+
+    def _sweep(self, request: Request, holds: Holds) -> dict[str, dict[str, int]]:
+        """Remove what a run has shown to be gone; return per table how many rows there were and went."""
+        sink, tables = sink_of(self._holding.pipeline())
+        schemas = {str(schema.table): schema for schema in tables.schemas.values()}
+        topics = {str(table): topic for topic, (table, _) in tables.topics.items()}
+        told = {}
+        for table, versions in request.sweep.items():
+            schema, marks = schemas[table], [Position.from_version(version) for version in versions]
+            older, removed = [sink.count(schema, mark) for mark in marks], 0
+            total = sink.count(schema)
+            rows, share = request.sweep_limit or (sum(older), 1.0)
+            allowed = sum(older) <= max(rows, share * total)
+            if allowed:
+                # Before it is done, and also where nothing is left to do: a backup may hold what is gone.
+                swept = self._requested.swept(topics[table], versions)
+                removed = sum(sink.truncate(schema, m) for m, old in zip(marks, older, strict=True) if old)
+                sink.settle(swept)
+                for mark in marks:
+                    holds.empty(table, mark)
+            told[table] = {"older": sum(older), "total": total, "removed": removed, "refused": not allowed}
+        return told
+
+    def _replay(self, request: Request, lacking: Collection[str], holds: Holds) -> Report:
+        sink, tables = sink_of(self._holding.pipeline())
         letters = sorted(self._letters(request), key=lambda letter: letter.id)
-        holds = holds_of(pipeline)
-        report = apply_records(_again(letters, self._spec, holds), sink, tables, NoCarry(), holds)
-        if report.error is not None:
+        now = [letter for letter in letters if letter.id.topic not in lacking]
+        report = apply_records(_again(now, self._spec, holds), sink, tables, NoCarry(), holds)
+        error = report.error or next(iter(report.troubles.values()), None)
+        if error is not None:
             self._holding.give_up()
-            error = report.error
             raise HeadraceError(error["message"], code=error["code"], hint=error["hint"])
+        # Before it is forgotten that the rows were behind.
+        if marks := self._requested.applied(load_holds(self._spec.checkpoint), report.holds):
+            sink.settle(marks)
+        report.rejects += [_put_off(letter) for letter in letters if letter.id.topic in lacking]
         return report
 
     def _letters(self, request: Request) -> Iterator[Letter]:
@@ -127,6 +150,13 @@ class Desk:
             wanted = {LetterId(*place) for place in places}
             file = self._spec.dead_letters / Path(name).name
             yield from (letter for letter in read_letters(file) if letter.id in wanted)
+
+
+def _put_off(letter: Letter) -> dict[str, Any]:
+    """Return why a letter waits on: a row that is newer takes nothing of a record that is still to come."""
+    place = {"topic": letter.id.topic, "partition": letter.id.partition, "offset": letter.id.offset}
+    reason = "The store lacks records of the table, which come before it: replay it when it has them."
+    return {**place, "code": "STORE_WENT_BACK", "reason": reason}
 
 
 def _again(letters: list[Letter], spec: PipelineSpec, holds: Holds) -> Iterator[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -11,30 +11,41 @@ from pyspark.sql import DataFrame
 
 from headrace.model.change import Record
 from headrace.observe.failpoints import hit
-from spark_jobs.apply import apply_records, carry_of, holds_of, sink_of
+from spark_jobs.apply import apply_records, carry_of, sink_of
 from spark_jobs.decode import decoders, records
+from spark_jobs.held import Holds
 from spark_jobs.reader import Raw
 from spark_jobs.report import Report
 
-__all__ = ["apply_in_driver", "apply_raw"]
+__all__ = ["Begins", "apply_in_driver", "apply_raw"]
+
+Begins = Mapping[tuple[str, int], int]
+"""(topic, partition) → the first offset that is applied."""
 
 _THREADS = 4
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
 
 
-def apply_in_driver(envelopes: DataFrame, pipeline: str, batch_id: int) -> list[Report]:
-    """Collect the batch once, in Arrow, and apply each table's part; one report per table."""
+def apply_in_driver(envelopes: DataFrame, pipeline: str, begins: Begins, holds: Holds) -> list[Report]:
+    """Collect few records once, in Arrow, and apply each table's part; one report per table."""
     table = envelopes.toArrow()
 
     def part(topic: str) -> Iterable[Record]:
         rows: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by(_ORDER)
         return records(rows.to_batches(), decoders(pipeline))
 
-    return _applied(table["topic"].unique().to_pylist(), part, pipeline, batch_id)
+    return _applied(table["topic"].unique().to_pylist(), part, pipeline, begins, holds)
 
 
-def apply_raw(found: Iterable[Raw], pipeline: str, batch_id: int) -> list[Report]:
-    """Apply records that were read here; one report per table."""
+def apply_raw(found: Iterable[Raw], pipeline: str, begins: Begins, holds: Holds) -> list[Report]:
+    """Apply records that were read here; one report per table.
+
+    Args:
+        found: The records.
+        pipeline: As JSON.
+        begins: The first offset of each place that has not been applied before them.
+        holds: Rows that were behind before them; told what has become of these.
+    """
     topics: dict[str, list[Raw]] = {}
     for raw in found:
         topics.setdefault(raw.topic, []).append(raw)
@@ -43,18 +54,22 @@ def apply_raw(found: Iterable[Raw], pipeline: str, batch_id: int) -> list[Report
         decode = decoders(pipeline)[topic].decode_raw
         return (decode(raw, raw.key, raw.value) for raw in topics[topic])
 
-    return _applied(list(topics), part, pipeline, batch_id)
+    return _applied(list(topics), part, pipeline, begins, holds)
 
 
 def _applied(
-    topics: Sequence[str], part: Callable[[str], Iterable[Record]], pipeline: str, batch_id: int
+    topics: Sequence[str],
+    part: Callable[[str], Iterable[Record]],
+    pipeline: str,
+    begins: Begins,
+    holds: Holds,
 ) -> list[Report]:
     sink, tables = sink_of(pipeline)
     hit("batch.decoded", sink.kind)
-    carry = carry_of(pipeline, batch_id)
+    carry = carry_of(pipeline, begins)
 
     def one(topic: str) -> Report:
-        report = apply_records(part(topic), sink, tables, carry, holds_of(pipeline))
+        report = apply_records(part(topic), sink, tables, carry, holds)
         return report.drift(tables, decoders(pipeline))
 
     if len(topics) == 1:

@@ -13,9 +13,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from headrace.config.pipeline import PipelineSpec, TableSpec, write_private
-from headrace.model.errors import SourceError
+from headrace.model.errors import SinkError, SourceError
 from headrace.model.position import Position
 from sinks.base import Sink
 from spark_jobs.held import Holds
@@ -119,7 +120,7 @@ class Emptyings:
     def _peek(self) -> Peek:
         return self._given or KafkaPeek(self._spec.kafka_bootstrap, f"headrace-{self._spec.sink}-peek")
 
-    def empty(self, sink: Sink, report: Report, begins: _Ends, ends: _Ends) -> None:
+    def empty(self, sink: Sink, report: Report, begins: _Ends, ends: _Ends) -> dict[str, dict[str, Any]]:
         """Remove what truncates of this batch, or of earlier ones, remove from partitions applied meanwhile.
 
         Called when the batch's records are applied and before anything is settled; what it notes is durable
@@ -131,19 +132,35 @@ class Emptyings:
             begins: Last offset, inclusive, of each partition before the batch.
             ends: The same after it.
 
+        Returns:
+            Table → error, for those whose target refused; of them nothing may be settled.
+
         Raises:
             SourceError: When Kafka does not tell what has to be known.
         """
+        refused: dict[str, dict[str, Any]] = {}
         if not self._tables:
-            return
+            return refused
         fresh = [self._of(**truncate) for truncate in report.truncates if truncate["topic"] in self._tables]
         known = self._load()
         if not fresh and not known:
-            return
+            return refused
         moved = {place for place, end in ends.items() if end > begins.get(place, -1)}
-        left = [self._emptied(sink, one, moved, ends, report.holds) for one in known]
-        left += [self._emptied(sink, one, None, ends, report.holds) for one in fresh]
+        left: list[Emptying] = []
+        for one, places in [*((one, moved) for one in known), *((one, None) for one in fresh)]:
+            try:
+                left.append(self._emptied(sink, one, places, ends, report.holds))
+            except SinkError as error:
+                if error.table is None:
+                    raise
+                refused[str(self._tables[one.topic].schema_.table)] = {
+                    **error.as_dict(),
+                    "retry": error.retry.value,
+                }
+                # A fresh one is met again when its record is applied again.
+                left += [one] if places is not None else []
         self._save([one for one in left if one.open])
+        return refused
 
     def _emptied(
         self, sink: Sink, one: Emptying, moved: Iterable[tuple[str, int]] | None, ends: _Ends, holds: Holds

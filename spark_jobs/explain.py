@@ -15,13 +15,13 @@ _KNOWN = (
         ("failOnDataLoss", "OffsetOutOfRange", "KAFKA_DATA_LOSS", "may have been missed"),
         "KAFKA_DATA_LOST",
         "Kafka no longer holds records that this sink has not read.",
-        "Run `headrace resnapshot`: a gap in history is closed only by reading the tables again.",
+        "Run `headrace resnapshot SOURCE`: a gap in history is closed only by reading the tables again.",
     ),
     (
         ("UnknownTopicOrPartition",),
         "TOPIC_MISSING",
         "A topic of this pipeline does not exist.",
-        "Is the connector registered? `headrace source show` tells.",
+        "Is the connector registered? `headrace source show SOURCE` tells.",
     ),
     (
         (

@@ -66,6 +66,11 @@ class Holds:
         emptied = self.emptied.setdefault(table, {})
         emptied[floor] = max(version, emptied.get(floor, -1))
 
+    def forget(self, table: str) -> None:
+        """Forget what was noted of a table."""
+        for noted in (self.held, self.healed, self.emptied):
+            noted.pop(table, None)
+
     def missing(self, table: str, row: str) -> set[int]:
         """Return the versions of the changes that the row still lacks."""
         whole = self.healed.get(table, {}).get(row, -1)

@@ -11,6 +11,7 @@ import fastavro
 
 from headrace.model.errors import EnvironmentError_
 from headrace.model.letter import Letter, LetterId
+from headrace.observe.disk import make_folder, sync
 
 __all__ = ["SCHEMA", "read_letters", "write_letters"]
 
@@ -62,13 +63,13 @@ def write_letters(path: Path, letters: Iterable[Letter]) -> None:
     """
     temporary = path.with_suffix(".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with temporary.open("wb") as stream:
             fastavro.writer(stream, SCHEMA, map(_as_dict, letters), codec="deflate")
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise EnvironmentError_(
             f"Rejected records cannot be set aside in {path.parent}: {error.strerror or error}.",
@@ -82,14 +83,6 @@ def read_letters(path: Path) -> Iterator[Letter]:
     with path.open("rb") as stream:
         for value in fastavro.reader(stream):
             yield _from_dict(value)  # type: ignore[arg-type]
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _as_dict(letter: Letter) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from headrace.config.logs import begin_log
 from headrace.config.pipeline import EngineSpec
 from spark_jobs.garbage import collect, look_rarely
 from spark_jobs.progress import replace_json
@@ -35,7 +36,7 @@ def main(spec_path: str) -> int:
     """Run until told to stop or until the process that started it is gone; return the exit code."""
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, _on_signal)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    begin_log(logging.WARNING)
     parent = os.getppid()
     spec = EngineSpec.model_validate_json(Path(spec_path).read_bytes())
 

@@ -7,15 +7,15 @@ partition is often a commit marker, which is never delivered, and lag would neve
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.config.pipeline import TableSpec
 from headrace.model.errors import SourceError
 from spark_jobs.settle import Settled
 
-__all__ = ["Ranges", "Span", "planned", "refuse_more_partitions", "settled_last"]
+__all__ = ["Ranges", "Span", "mend", "planned", "refuse_more_partitions", "settled_last"]
 
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) → first offset and the one after the last."""
@@ -29,6 +29,7 @@ class Span:
         begins: (topic, partition) → last offset (inclusive) of what was settled before.
         ends: (topic, partition) → last offset (inclusive).
         records: Upper bound of how many records lie between the previous batch's end and this one's.
+        back: Places that end before what was settled: the two offsets. Kafka has lost records.
         partitions: Topic → how many partitions it has, also empty ones.
     """
 
@@ -36,6 +37,17 @@ class Span:
     ends: Settled
     records: int
     partitions: Mapping[str, int]
+    back: Ranges
+
+    def of(self, topics: Collection[str]) -> Span:
+        """Return the same of some topics only."""
+        return replace(
+            self,
+            begins={place: end for place, end in self.begins.items() if place[0] in topics},
+            ends={place: end for place, end in self.ends.items() if place[0] in topics},
+            partitions={topic: count for topic, count in self.partitions.items() if topic in topics},
+            back={place: ends for place, ends in self.back.items() if place[0] in topics},
+        )
 
     @property
     def ranges(self) -> Ranges:
@@ -51,8 +63,30 @@ def planned(checkpoint: Path, batch_id: int) -> Span:
     """Return what batch ``batch_id`` covers; its offsets are logged before it runs."""
     told = _told(checkpoint, batch_id)
     ends, begins = _settled(told), _ends(checkpoint, batch_id - 1) if batch_id else {}
-    records = sum(end - begins.get(place, -1) for place, end in ends.items())
-    return Span(begins, ends, records, {topic: len(partitions) for topic, partitions in told.items()})
+    records = sum(max(0, end - begins.get(place, -1)) for place, end in ends.items())
+    back = {
+        p: (begin, ends.get(p, -1)) for p, begin in begins.items() if ends.get(p, -1) < begin and p[0] in told
+    }
+    return Span(begins, ends, records, {topic: len(partitions) for topic, partitions in told.items()}, back)
+
+
+def mend(checkpoint: Path) -> None:
+    """Remove the last files of a checkpoint as far as a power cut has left them empty.
+
+    What they told is planned, and applied, once more.
+    """
+    for name in ("offsets", "commits"):
+        numbers = sorted(
+            (int(p.name) for p in (checkpoint / name).glob("*") if p.name.isdigit()), reverse=True
+        )
+        for number in numbers:
+            path = checkpoint / name / str(number)
+            if path.read_bytes().strip(b"\0 \n"):
+                break
+            path.unlink()
+            path.with_name(f".{number}.crc").unlink(missing_ok=True)
+            for commit in (str(number), f".{number}.crc"):
+                (checkpoint / "commits" / commit).unlink(missing_ok=True)
 
 
 def refuse_more_partitions(tables: Iterable[TableSpec], partitions: Mapping[str, int]) -> None:
@@ -67,7 +101,7 @@ def refuse_more_partitions(tables: Iterable[TableSpec], partitions: Mapping[str,
                 f"The topic {table.topic} has {partitions[table.topic]} partitions and was made with"
                 f" {table.partitions}: the order of its changes is lost.",
                 code="TOPIC_REPARTITIONED",
-                hint="Remove its sinks and the source, and add them again; --partitions sets how many.",
+                hint="headrace recover SOURCE",
             )
 
 

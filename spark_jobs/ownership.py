@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from headrace.model.change import Change
 from headrace.model.claim import Claim
 from headrace.model.errors import SinkError
 from headrace.model.key import Key
+from headrace.model.life import topic_in
 from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
-from sinks.base import Progress, Sink, Stored
+from sinks.base import Place, Progress, Sink, Stored
 
 __all__ = ["Fenced", "Holding"]
 
@@ -131,6 +132,7 @@ class Fenced:
         self._name = spec.sink
         self._holder = spec.holder
         self._schemas = [table.schema_ for table in spec.tables]
+        self._lives = {table.topic: table.life for table in spec.tables}
         self._seen: dict[TableId, float] = {}
         self._lock = threading.Lock()
 
@@ -152,10 +154,19 @@ class Fenced:
         self._look([schema])
         return self._sink.truncate(schema, position)
 
+    def progress(self, places: Collection[Place] | None = None) -> Progress:
+        """Return what was settled of the topics as they are now: of another incarnation nothing counts."""
+        lives = self._lives.values()
+        named = None if places is None else [(self._lives.get(topic, topic), n) for topic, n in places]
+        stored = self._sink.progress(named)
+        return {(topic_in(life), n): offset for (life, n), offset in stored.items() if life in lives}
+
     def settle(self, progress: Progress) -> None:
         """Settle, if the claims upon all of the query's tables stand."""
         self._look(self._schemas)
-        self._sink.settle(progress)
+        self._sink.settle(
+            {(self._lives.get(topic, topic), n): offset for (topic, n), offset in progress.items()}
+        )
 
     def maintain(self, seconds: float) -> bool:
         """Tidy up, if the claims upon all of the query's tables stand."""

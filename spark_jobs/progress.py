@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, named
 from spark_jobs.latency import Histogram
 from spark_jobs.report import Report
 
-__all__ = ["Progress", "replace_json"]
+__all__ = ["Offsets", "Progress", "now_ms", "replace_json"]
+
+
+Offsets = dict[tuple[str, int], int]
+"""(topic, partition) → last settled offset."""
 
 
 def replace_json(path: Path, value: Any) -> None:
@@ -24,8 +29,21 @@ def replace_json(path: Path, value: Any) -> None:
     temporary.replace(path)
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Return this machine's time, Unix milliseconds."""
     return int(time.time() * 1000)
+
+
+def _refilled(records: int, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is said of a table that the store lacks records of."""
+    before = known["trouble"] or {}
+    return {
+        "code": "STORE_WENT_BACK",
+        "state": "catching_up",
+        "message": f"the store has lost rows; {records:,} records are applied again",
+        "hint": "",
+        "since_ms": before["since_ms"] if before.get("code") == "STORE_WENT_BACK" else now_ms(),
+    }
 
 
 class Progress:
@@ -33,18 +51,20 @@ class Progress:
 
     def __init__(self, path: Path, spec: PipelineSpec) -> None:
         self._path = path
+        self._spec = spec
         self._lock = threading.Lock()
         self._latency = Histogram()
         self._value: dict[str, Any] = {
             "sink": spec.sink,
             "state": "starting",
             "error": None,
-            "updated_ms": _now_ms(),
-            "started_ms": _now_ms(),
+            "updated_ms": now_ms(),
+            "started_ms": now_ms(),
             "first_row_ms": None,
             "batch_id": None,
             "batch_ms": None,
             "offsets": {},
+            "checked_ms": None,
             "tables": {
                 str(table.schema_.table): {
                     "applied": 0,
@@ -54,6 +74,7 @@ class Progress:
                     "drift": None,
                     "last_commit_ms": None,
                     "last_applied_ms": None,
+                    "trouble": None,
                 }
                 for table in spec.tables
             },
@@ -75,9 +96,13 @@ class Progress:
 
     def state(self, state: str, error: dict[str, Any] | HeadraceError | None = None) -> None:
         """Set the query's state and, with it, what is wrong."""
+        told = error.as_dict() if isinstance(error, HeadraceError) else error
+        if told is not None:
+            hint = named(told.get("hint", ""), source=self._spec.source, sink=self._spec.sink)
+            told = {**told, "hint": hint}
         with self._lock:
             self._value["state"] = state
-            self._value["error"] = error.as_dict() if isinstance(error, HeadraceError) else error
+            self._value["error"] = told
         self.write()
 
     @property
@@ -91,17 +116,50 @@ class Progress:
         with self._lock:
             return sum(table["applied"] for table in self._value["tables"].values())
 
-    def offsets(self, settled: dict[tuple[str, int], int]) -> None:
+    def offsets(self, settled: Offsets) -> None:
         """Note settled offsets (inclusive); the file says the next one to read."""
         with self._lock:
             for (topic, partition), offset in settled.items():
                 self._value["offsets"].setdefault(topic, {})[str(partition)] = offset + 1
 
-    def batch(
-        self, batch_id: int, seconds: float, report: Report, settled: dict[tuple[str, int], int]
-    ) -> None:
+    def behind(self, counts: Mapping[str, int]) -> None:
+        """Note how many rows of each table are behind, as the checkpoint says."""
+        with self._lock:
+            for table, known in self._value["tables"].items():
+                known["behind"] = counts.get(table, 0)
+
+    def stored(self, settled: Offsets, gone: Mapping[tuple[str, int], tuple[int, int]], at_ms: int) -> None:
+        """Note what the store itself said at ``at_ms``.
+
+        Args:
+            settled: Offsets (inclusive) that were settled.
+            gone: Of these, what the store does not have: first offset and the one after the last.
+            at_ms: When it was asked.
+        """
+        self.offsets(settled | {place: begin - 1 for place, (begin, _) in gone.items()})
+        with self._lock:
+            self._value["checked_ms"] = at_ms
+
+    def troubles(self, told: Mapping[str, Mapping[str, Any]], lacking: Mapping[str, int]) -> None:
+        """Say at once which tables are in trouble.
+
+        Args:
+            told: Table → what is wrong.
+            lacking: Table → how many records the store no longer has, or has not taken.
+        """
+        changed = False
+        with self._lock:
+            for table, known in self._value["tables"].items():
+                trouble = told.get(table) or (_refilled(lacking[table], known) if table in lacking else None)
+                if trouble != known["trouble"]:
+                    known["trouble"], changed = trouble, True
+        if changed or lacking:
+            self.write()
+
+    def batch(self, batch_id: int, seconds: float, report: Report, settled: Offsets) -> None:
         """Add a settled batch."""
-        now = _now_ms()
+        now = now_ms()
+        self.behind(report.holds.counts())
         with self._lock:
             value = self._value
             value["batch_id"], value["batch_ms"] = batch_id, round(seconds * 1000)
@@ -117,14 +175,13 @@ class Progress:
 
     def request(self, report: Report) -> None:
         """Add what a request has done."""
+        self.behind(report.holds.counts())
         with self._lock:
-            self._count(report, _now_ms())
+            self._count(report, now_ms())
         self.write()
 
     def _count(self, report: Report, now: int) -> None:
-        value, behind = self._value, report.holds.counts()
-        for table, known in value["tables"].items():
-            known["behind"] = behind.get(table, 0)
+        value = self._value
         for table, counters in report.tables.items():
             known = value["tables"][table]
             for name in ("applied", "stale", "rejected"):
@@ -139,5 +196,5 @@ class Progress:
     def write(self) -> None:
         """Write the file; called after each batch and as a sign of life."""
         with self._lock:
-            self._value["updated_ms"] = _now_ms()
+            self._value["updated_ms"] = now_ms()
             replace_json(self._path, self._value)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from headrace.config.kafka import KafkaAddress
 from spark_jobs.offsets import Ranges
 
 __all__ = ["Raw", "Reader", "Unreadable", "exact_reading"]
@@ -34,7 +35,7 @@ class Raw(NamedTuple):
 def exact_reading(bootstrap: str, name: str) -> dict[str, str | int | float | bool]:
     """Return the settings of a consumer that reads given offsets, of what was committed, and nothing else."""
     return {
-        "bootstrap.servers": bootstrap,
+        **KafkaAddress.parse(bootstrap).librdkafka(),
         "client.id": name,
         "group.id": name,
         "isolation.level": "read_committed",
@@ -71,23 +72,23 @@ class Reader:
         }
         self._consumer: Consumer | None = None
 
-    def read(self, ranges: Ranges, most_bytes: int) -> list[Raw] | None:
-        """Return the records of some ranges, each partition's in order; None when they are not all to be had.
+    def slices(self, ranges: Ranges, most_bytes: int) -> Iterator[list[Raw]]:
+        """Yield the records of some ranges, each partition's in order, about ``most_bytes`` at a time.
 
-        None, too, when they are larger than ``most_bytes`` together.
+        Raises:
+            Unreadable: When some of them are not to be had.
         """
         found: list[Raw] = []
         size = 0
-        try:
-            with closing(self.stream(ranges)) as records:
-                for raw in records:
-                    found.append(raw)
-                    size += len(raw.value or b"")
-                    if size > most_bytes:
-                        return None
-        except Unreadable:
-            return None
-        return found
+        with closing(self.stream(ranges)) as records:
+            for raw in records:
+                found.append(raw)
+                size += len(raw.value or b"")
+                if size > most_bytes:
+                    yield found
+                    found, size = [], 0
+        if found:
+            yield found
 
     def stream(self, ranges: Ranges) -> Generator[Raw]:
         """Yield the records of some ranges, each partition's in order, the partitions mixed.
@@ -95,6 +96,10 @@ class Reader:
         Raises:
             Unreadable: When some of them are not to be had.
         """
+        # An empty one may lie where Kafka no longer has anything, and would be unreadable.
+        ranges = {place: span for place, span in ranges.items() if span[0] < span[1]}
+        if not ranges:
+            return
         if self._consumer is None:
             self._consumer = Consumer(self._settings)
         whole = False

@@ -16,6 +16,7 @@ from headrace.model.errors import Retry
 from headrace.model.key import Key
 from headrace.model.outcome import Rejected
 from headrace.model.schema import TableId
+from spark_jobs.carry import topic_of
 from spark_jobs.held import Holds, nameless_row
 from spark_jobs.latency import Histogram
 from spark_jobs.tables import Tables
@@ -28,7 +29,11 @@ REPORT = "report binary"
 
 @dataclass
 class Report:
-    """What became of one task's records; JSON-ready through :meth:`dump`."""
+    """What became of one task's records; JSON-ready through :meth:`dump`.
+
+    ``troubles`` says of tables, with an error each, that not all of their records could be applied: their
+    target is in trouble, and the others' are not. ``error`` says the same of the store.
+    """
 
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     latency: Histogram = field(default_factory=Histogram)
@@ -37,7 +42,26 @@ class Report:
     holds: Holds = field(default_factory=Holds)
     drifts: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     truncates: list[dict[str, Any]] = field(default_factory=list)
+    troubles: dict[str, dict[str, Any]] = field(default_factory=dict)
     error: dict[str, Any] | None = None
+
+    def leave_out(self, tables: Mapping[str, str], before: Holds) -> None:
+        """Forget what became of some tables' records, all of which are to be applied again.
+
+        Args:
+            tables: Table → its topic.
+            before: The rows that were behind before these records.
+        """
+        topics = set(tables.values())
+        self.rejects = [reject for reject in self.rejects if reject["topic"] not in topics]
+        self.truncates = [truncate for truncate in self.truncates if truncate["topic"] not in topics]
+        self.spent = [name for name in self.spent if topic_of(name) not in topics]
+        for table in tables:
+            self.tables.pop(table, None)
+            self.drifts.pop(table, None)
+            self.holds.forget(table)
+            if table in before.held:
+                self.holds.held[table] = before.held[table]
 
     def drift(self, tables: Tables, by_topic: Mapping[str, Decoder]) -> Report:
         """Note, for the tables that had records, how their columns differ from what is mirrored."""
@@ -108,6 +132,7 @@ class Report:
                 "holds": self.holds.as_dict(),
                 "drifts": self.drifts,
                 "truncates": self.truncates,
+                "troubles": self.troubles,
                 "error": self.error,
             }
         )
@@ -128,6 +153,7 @@ class Report:
             self.holds.add(other.holds)
         self.drifts.update(other.drifts)
         self.truncates.extend(other.truncates)
+        self.troubles = {**other.troubles, **self.troubles}
         self.error = self.error or other.error
 
     @classmethod

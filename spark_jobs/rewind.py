@@ -9,53 +9,56 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import SinkError
-from sinks.base import Sink
+from headrace.model.position import Position
+from sinks.base import Progress, Sink
 from spark_jobs.decode import envelopes
-from spark_jobs.explain import explain
 from spark_jobs.offsets import Ranges
+from spark_jobs.report import Report
 from spark_jobs.settle import Settled
 
-__all__ = ["kafka_has_it", "lost", "parts", "read_again"]
+__all__ = ["lost", "parts", "read_again", "sweep_again"]
 
 _log = logging.getLogger("headrace")
 
 
-def lost(sink: Sink, settled: Settled) -> Ranges:
-    """Return what the store no longer holds of what was ``settled``; empty when it holds all.
-
-    Raises:
-        SinkUnavailable: When the store does not say.
-    """
-    wanted = {place: end for place, end in settled.items() if end >= 0}
-    stored = sink.progress(wanted)
+def lost(stored: Progress, settled: Settled) -> Ranges:
+    """Return what a store that says to have ``stored`` no longer holds of what was ``settled``."""
     return {
         place: (stored.get(place, -1) + 1, end + 1)
-        for place, end in wanted.items()
+        for place, end in settled.items()
         if stored.get(place, -1) < end
     }
 
 
-@contextmanager
-def kafka_has_it(name: str) -> Iterator[None]:
-    """Say in words that Kafka has lost, too, what the sink ``name`` has lost (``SINK_WENT_BACK``)."""
-    try:
-        yield
-    except PySparkException as error:
-        if explain(error)["code"] != "KAFKA_DATA_LOST":
-            raise
-        raise SinkError(
-            f"Sink {name} was restored to an earlier state, or lost its last writes, and Kafka no longer "
-            "holds all that came after.",
-            code="SINK_WENT_BACK",
-            hint=f"headrace sink remove {name} --purge; then add it anew and run headrace resnapshot.",
-        ) from error
+def sweep_again(spec: PipelineSpec, sink: Sink, report: Report, ranges: Ranges) -> dict[str, dict[str, Any]]:
+    """Remove what the last complete run swept, where records from before its end have been applied again.
+
+    Returns:
+        Table → error, for those whose target refused.
+    """
+    refused: dict[str, dict[str, Any]] = {}
+    for table in spec.tables if spec.swept else ():
+        run, schema = spec.swept.get(table.topic), table.schema_
+        for partition, (mark, end) in enumerate(zip(run.marks, run.ends, strict=True) if run else ()):
+            begin, after = ranges.get((table.topic, partition), (0, -1))
+            if not begin < end <= after:
+                continue
+            position = Position(table.epoch, mark, partition)
+            try:
+                sink.truncate(schema, position)
+                report.holds.empty(str(schema.table), position)
+            except SinkError as error:
+                if error.table is None:
+                    raise
+                refused[str(schema.table)] = {**error.as_dict(), "retry": error.retry.value}
+    return refused
 
 
 def parts(gone: Ranges, most: int) -> Iterator[Ranges]:
@@ -70,7 +73,7 @@ def parts(gone: Ranges, most: int) -> Iterator[Ranges]:
 def read_again(session: SparkSession, spec: PipelineSpec, part: Ranges) -> DataFrame:
     """Return the envelopes of some ranges."""
     records = sum(end - begin for begin, end in part.values())
-    _log.warning("sink %s has gone back; %d records are applied again", spec.sink, records)
+    _log.warning("sink %s reads %d records by way of Spark", spec.sink, records)
     assigned: dict[str, list[int]] = {}
     bounds: tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]] = {}, {}
     for (topic, partition), limits in part.items():
@@ -79,7 +82,7 @@ def read_again(session: SparkSession, spec: PipelineSpec, part: Ranges) -> DataF
             bound.setdefault(topic, {})[str(partition)] = offset
     found = (
         session.read.format("kafka")
-        .option("kafka.bootstrap.servers", spec.kafka_bootstrap)
+        .options(**KafkaAddress.parse(spec.kafka_bootstrap).spark())
         .option("assign", json.dumps(assigned))
         .option("startingOffsets", json.dumps(bounds[0]))
         .option("endingOffsets", json.dumps(bounds[1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec
 from spark_jobs.batch import Batches
 
@@ -14,10 +15,11 @@ __all__ = ["start_query"]
 def _source(session: SparkSession, spec: PipelineSpec) -> DataFrame:
     return (
         session.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", spec.kafka_bootstrap)
+        .options(**KafkaAddress.parse(spec.kafka_bootstrap).spark())
         .option("subscribe", ",".join(sorted(table.topic for table in spec.tables)))
         .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
+        # Topics that went back are found by our own look, table by table; Spark would stop them all.
+        .option("failOnDataLoss", "false")
         .option("maxOffsetsPerTrigger", spec.max_offsets_per_trigger)
         .option("kafka.isolation.level", "read_committed")
         # Behind the last record stands a commit marker that is never delivered; the reader waits a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.config.pipeline import PipelineSpec
+from headrace.config.pipeline import OriginSpec, PipelineSpec
 from headrace.model.change import Origin
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
@@ -20,10 +20,12 @@ class Tables:
     Args:
         schemas: By name.
         topics: Topic → table and epoch.
+        origin: Whom to ask for values that the connector may have lost.
     """
 
     schemas: Mapping[TableId, TableSchema]
     topics: Mapping[str, tuple[TableId, int]]
+    origin: OriginSpec | None = None
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Tables:
@@ -32,6 +34,7 @@ class Tables:
         return cls(
             {schema.table: schema for _, schema in named},
             {table.topic: (schema.table, table.epoch) for table, schema in named},
+            spec.origin,
         )
 
     def place(self, origin: Origin) -> tuple[TableId, int]:

@@ -27,7 +27,7 @@ _MUCH_BYTES = 32 << 20
 """A row takes some times as much when it is decoded, and the last rows are still being written meanwhile."""
 
 
-def apply_in_tasks(session: SparkSession, pipeline: str, batch_id: int, ranges: Ranges) -> list[Report]:
+def apply_in_tasks(session: SparkSession, pipeline: str, ranges: Ranges) -> list[Report]:
     """Apply a batch in as many tasks as run at once; one report each.
 
     Raises:
@@ -35,7 +35,7 @@ def apply_in_tasks(session: SparkSession, pipeline: str, batch_id: int, ranges: 
     """
     context = session.sparkContext
     shares = shared_out(ranges, context.defaultParallelism)
-    tasks = context.parallelize(shares, len(shares)).mapPartitions(partial(_apply, pipeline, batch_id))
+    tasks = context.parallelize(shares, len(shares)).mapPartitions(partial(_apply, pipeline))
     told: list[bytes] = tasks.collect()
     if _UNREAD in told:
         raise Unreadable
@@ -53,7 +53,7 @@ def shared_out(ranges: Ranges, most: int) -> list[Ranges]:
     return list(shares)
 
 
-def _apply(pipeline: str, batch_id: int, shares: Iterator[Ranges]) -> Iterator[bytes]:
+def _apply(pipeline: str, shares: Iterator[Ranges]) -> Iterator[bytes]:
     spec = PipelineSpec.model_validate_json(pipeline)
     sink, tables = sink_of(pipeline)
     by_topic = decoders(pipeline)
@@ -61,9 +61,8 @@ def _apply(pipeline: str, batch_id: int, shares: Iterator[Ranges]) -> Iterator[b
         try:
             with closing(_reader(spec.kafka_bootstrap, spec.sink).stream(ranges)) as found:
                 decoded = _decoded(found, by_topic)
-                report = apply_records(
-                    decoded, sink, tables, carry_of(pipeline, batch_id), holds_of(pipeline)
-                )
+                carry = carry_of(pipeline, {place: begin for place, (begin, _) in ranges.items()})
+                report = apply_records(decoded, sink, tables, carry, holds_of(pipeline))
         except Unreadable:
             yield _UNREAD
         else:

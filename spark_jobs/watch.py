@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -20,8 +21,9 @@ from spark_jobs.apply import sink_of
 from spark_jobs.batch import Batches
 from spark_jobs.desk import Desk
 from spark_jobs.explain import explain
+from spark_jobs.offsets import mend
 from spark_jobs.ownership import Holding
-from spark_jobs.progress import Progress
+from spark_jobs.progress import Progress, replace_json
 from spark_jobs.stream import start_query
 
 __all__ = ["Watch"]
@@ -30,6 +32,9 @@ _log = logging.getLogger("headrace")
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
+_STOP_S = 5.0
+_SOON_S = 0.5
+"""So long a query that ends is waited for before the others are looked after: nearly always less."""
 
 
 @dataclass
@@ -45,6 +50,12 @@ class _Running:
     retry_at: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Ending:
+    thread: threading.Thread
+    running: _Running
+
+
 class Watch:
     """Keeps one query per pipeline file; one that ends with an error starts again, ever more slowly."""
 
@@ -52,25 +63,35 @@ class Watch:
         self._session = session
         self._engine = engine
         self._running: dict[Path, _Running] = {}
+        # Queries that are ending. A store that does not answer may hold one up; the others go on meanwhile.
+        self._ending: dict[Path, _Ending] = {}
         # One per sink for good: what a query began before its file changed may still be under way.
         self._turns: dict[Path, threading.Lock] = {}
+        self._refused: dict[Path, tuple[int, int]] = {}
+        self._take_over()
 
     def tick(self) -> None:
         """Compare the files with what runs, and act."""
         files = {path: (s.st_mtime_ns, s.st_ino) for path in self._files() if (s := _stat(path))}
         for path in list(self._running):
             if path not in files:
-                self._end(self._running.pop(path), "removed")
+                self._end(path, "removed")
         for path, stamp in files.items():
             known = self._running.get(path)
-            if known is None or known.stamp != stamp:
-                if known is not None:
-                    self._end(known, "starting")
-                with suppress(FileNotFoundError):  # removed since; the next tick sees it
-                    self._running[path] = self._load(path, stamp)
+            if known is not None and known.stamp != stamp:
+                self._end(path, "starting")
+        for path in [path for path, ending in self._ending.items() if not ending.thread.is_alive()]:
+            ended = self._ending.pop(path).running.progress
+            # Once it is said, whoever waited for it may have taken the file away.
+            if path not in files and ended.current != "removed":
+                ended.state("removed")
+        for path, stamp in files.items():
+            if path not in self._running and path not in self._ending:
+                self._take_up(path, stamp)
         for running in self._running.values():
             self._keep(running)
-            running.desk.tick()
+            if running.spec.runs:
+                running.desk.tick()
 
     def sign_of_life(self) -> None:
         """Rewrite every progress file, so that a silent one means a dead engine."""
@@ -79,28 +100,69 @@ class Watch:
 
     def stop(self) -> None:
         """Stop all queries; a batch under way is abandoned and runs again next time."""
-        for running in self._running.values():
-            self._end(running, "stopped")
-        self._running.clear()
+        for path in list(self._running):
+            self._end(path, "stopped", wait_s=0.0)
+        deadline = time.monotonic() + _STOP_S
+        for ending in self._ending.values():
+            ending.thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _take_over(self) -> None:
+        """Say of what an engine before this one ran, and was taken away since, that it is over.
+
+        That one may have died before it could; whoever took it away waits for this word.
+        """
+        for known in self._engine.progress.glob("[!.]*.json"):
+            path = self._engine.pipelines / known.name
+            if known.name != "engine.json" and not path.exists():
+                self._tell(path, "removed")
 
     def _files(self) -> list[Path]:
         return [p for p in self._engine.pipelines.glob("*.json") if not p.name.startswith(".")]
 
+    def _take_up(self, path: Path, stamp: tuple[int, int]) -> None:
+        try:
+            self._running[path] = self._load(path, stamp)
+            self._refused.pop(path, None)
+        except FileNotFoundError:
+            self._tell(path, "removed")  # taken away since; whoever did so waits for this word
+        except ValueError as error:
+            # One sink's file is no reason to stop the others.
+            self._running.pop(path, None)
+            if self._refused.get(path) != stamp:
+                self._refused[path] = stamp
+                _log.error("the pipeline file %s says nothing to go by: %s", path, error)
+                damaged = HeadraceError(
+                    f"The sink's pipeline file {path.name} is damaged.",
+                    code="PIPELINE_DAMAGED",
+                    hint=f"headrace sink resume {path.stem}",
+                )
+                self._tell(path, "failed", damaged)
+
+    def _tell(self, path: Path, state: str, error: HeadraceError | None = None) -> None:
+        """Say of a pipeline that cannot be taken up how it is."""
+        known = self._engine.progress / path.name
+        with suppress(OSError, ValueError):
+            told = json.loads(known.read_text())
+            replace_json(known, {**told, "state": state, "error": error.as_dict() if error else None})
+
     def _load(self, path: Path, stamp: tuple[int, int]) -> _Running:
         spec = PipelineSpec.model_validate_json(path.read_bytes())
         progress = Progress(self._engine.progress / f"{spec.sink}.json", spec)
-        progress.state("paused" if spec.paused else "starting")
+        progress.state("starting" if spec.runs else "paused")
         turn = self._turns.setdefault(path, threading.Lock())
         holding = Holding(spec, lambda: sink_of(spec.model_dump_json())[0])
-        desk = Desk(spec, self._engine.requests / spec.sink, turn, holding, progress.request)
-        return _Running(stamp, spec, progress, Batches(spec, progress, turn, holding), desk)
+        batches = Batches(spec, progress, turn, holding)
+        desk = Desk(spec, self._engine.requests / spec.sink, turn, holding, batches.requested)
+        return _Running(stamp, spec, progress, batches, desk)
 
     def _keep(self, running: _Running) -> None:
-        if running.spec.paused or time.monotonic() < running.retry_at:
+        if not running.spec.runs or time.monotonic() < running.retry_at:
             return
         query = running.query
         if query is None:
             try:
+                mend(running.spec.checkpoint)
+                running.batches.started()
                 running.query = start_query(self._session, running.spec, running.batches)
             except (HeadraceError, PySparkException, OSError) as error:
                 self._failed(running, error)
@@ -109,8 +171,8 @@ class Watch:
             self._failed(running, query.exception())
         elif running.progress.current == "running":
             running.pause = _FIRST_PAUSE
-        elif query.status["message"] == "Waiting for data to arrive" and not running.batches.unavailable:
-            # Nothing is left to read, so whatever was wrong is over. A batch says so itself.
+        elif query.status["message"] == "Waiting for data to arrive" and running.batches.proven:
+            # Nothing is left to read, and the store is as it was left. A batch says so itself.
             running.progress.state("running")
         at_it = running.looking is not None and running.looking.is_alive()
         if running.query is not None and running.batches.look_is_due and not at_it:
@@ -124,11 +186,10 @@ class Watch:
         try:
             running.batches.look(self._session)
         except (HeadraceError, PySparkException) as error:
-            _log.error("sink %s cannot be brought forward: %s", running.spec.sink, error)
-            if running.progress.current != "failed":
+            # The query goes on: a batch of it meets the same, and only what succeeds takes the word back.
+            _log.error("sink %s is not as it was left: %s", running.spec.sink, error)
+            if running.progress.current != "failed" and not running.batches.over:
                 running.progress.state("failed", explain(error))
-            if running.query is not None:
-                running.query.stop()
 
     @staticmethod
     def _failed(running: _Running, error: BaseException | None) -> None:
@@ -138,12 +199,25 @@ class Watch:
         running.retry_at = time.monotonic() + running.pause
         running.pause = min(running.pause * 2, _LONGEST_PAUSE)
 
-    @staticmethod
-    def _end(running: _Running, state: str) -> None:
+    def _end(self, path: Path, state: str, *, wait_s: float = _SOON_S) -> None:
+        running = self._running.pop(path)
         running.batches.close()
+        name = f"end-{running.spec.sink}"
+        told = (running, self._turns[path], state)
+        thread = threading.Thread(target=_stop, args=told, name=name, daemon=True)
+        self._ending[path] = _Ending(thread, running)
+        thread.start()
+        thread.join(wait_s)
+
+
+def _stop(running: _Running, turn: threading.Lock, state: str) -> None:
+    try:
         if running.query is not None and running.query.isActive:
             running.query.stop()
-        running.progress.state(state)
+    finally:
+        # Spark waits for no batch, and a look is none: who is told that the sink rests may count on it.
+        with turn:
+            running.progress.state(state)
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -8,7 +8,28 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from headrace.cli.context import open_context
+from headrace.control.context import Context
+from tests.support.budget import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_report_header,
+    pytest_runtestloop,
+    pytest_terminal_summary,
+)
 from tests.support.stack import RunningStack, found_stack, running_stack
+
+__all__ = [
+    "context",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_report_header",
+    "pytest_runtestloop",
+    "pytest_terminal_summary",
+    "stack",
+]
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("default", deadline=None)
@@ -27,3 +48,9 @@ def stack() -> Iterator[RunningStack]:
     """
     with found_stack() or running_stack() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def context(stack: RunningStack) -> Context:
+    """Return the control plane of the stack that tests share."""
+    return open_context(stack.home.root)

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from connectors.base import Capture, Hold, Keys
-from connectors.postgres import catalogue, identity, preflight, reread, setup
+from connectors.postgres import (
+    by_key,
+    catalogue,
+    history,
+    identity,
+    patience,
+    preflight,
+    publication,
+    reread,
+    rights,
+    setup,
+    suspects,
+)
+from connectors.postgres.give_way import give_way
+from connectors.postgres.lookup import PostgresLookup
 from connectors.postgres.properties import connector_properties, pattern
 from connectors.postgres.session import address, parameters, session
+from connectors.postgres.watch import PostgresWatch
+from connectors.watch import Watch
 from headrace.model.finding import Finding
+from headrace.model.key import Key
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["PostgresSource"]
@@ -24,12 +44,16 @@ class PostgresSource:
     Args:
         dsn: libpq URL or key-value string.
         password: Used instead of one in ``dsn``; without either, ``PGPASSWORD`` or ``~/.pgpass`` may have it.
+        name: What it is registered as; None while it is not.
     """
 
     kind = "postgres"
 
-    def __init__(self, dsn: str, password: str | None = None) -> None:
+    def __init__(self, dsn: str, password: str | None = None, name: str | None = None) -> None:
         self._known = parameters(dsn) | ({} if password is None else {"password": password})
+        self._lookup = PostgresLookup(self._known)
+        self._session = partial(session, self._known, whose=name or "URL")
+        self._patiently = partial(patience.apply, self._known, whose=name or "URL")
 
     @property
     def address(self) -> str:
@@ -37,62 +61,121 @@ class PostgresSource:
 
     @property
     def password(self) -> str:
-        with session(self._known) as connection:
+        with self._session() as connection:
             return connection.info.password or ""
 
     def tables(self, schemas: Sequence[str]) -> list[TableId]:
-        with session(self._known) as connection:
+        with self._session() as connection:
             return catalogue.list_tables(connection, schemas)
 
     def preflight(
         self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1
     ) -> list[Finding]:
-        with session(self._known) as connection:
+        with self._session() as connection:
             told = preflight.check_tables(connection, tables, keys or {}, spread=partitions > 1)
             return [*preflight.check_server(connection), *told]
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
-        with session(self._known) as connection:
+        with self._session() as connection:
             return catalogue.read_tables(connection, tables, keys or {})
 
     def setup(self, capture: Capture) -> None:
-        with session(self._known, autocommit=False) as connection:
-            setup.create(connection, capture)
+        self._patiently(lambda connection: setup.create(connection, capture))
 
     def teardown(self, capture: Capture) -> None:
-        with session(self._known) as connection:
-            setup.forget(connection, capture)
+        with self._session() as connection:
+            setup.drop_slot(connection, capture.connector)
+        self._patiently(lambda connection: setup.forget(connection, capture))
 
-    def properties(self, capture: Capture) -> dict[str, str]:
-        with session(self._known) as connection:
+    def leftovers(self, capture: Capture) -> tuple[str, ...]:
+        return setup.leftovers(capture)
+
+    def large(self, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:
+        readable = [schema.table for schema in schemas if not reread.why_unreadable(schema)]
+        with self._session() as connection:
+            sizes = catalogue.sizes(connection, readable)
+        return tuple(table for table in readable if sizes.get(table, 0) >= mib << 20)
+
+    def properties(self, capture: Capture, unread: Collection[TableId] = ()) -> dict[str, str]:
+        with self._session() as connection:
             info = connection.info
             used = {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
             failover_slots = info.server_version >= _FAILOVER_SLOTS
-        return connector_properties(capture, {**self._known, **used}, failover_slots=failover_slots)
+        address = {**self._known, **used}
+        return connector_properties(capture, address, failover_slots=failover_slots, unread=unread)
 
     def publish(self, capture: Capture) -> None:
-        with session(self._known, autocommit=False) as connection:
-            setup.publish(connection, capture)
+        self._patiently(lambda connection: publication.publish(connection, capture))
 
     def hold(self, capture: Capture) -> Hold:
-        with session(self._known) as connection:
+        with self._session() as connection:
             held = setup.hold(connection, capture)
-            return replace(held, weakened=identity.weakened(connection, capture.tables))
+            log = history.log_position(connection)
+            weakened = identity.weakened(connection, capture.tables)
+        ancestry = history.ancestry(self._known, log.timeline)
+        return replace(held, weakened=weakened, flushed=log.flushed, timeline=log.timeline, ancestry=ancestry)
 
-    def request_snapshot(self, capture: Capture, tables: Sequence[TableId], signal: str) -> None:
-        reread.refuse_unreadable([schema for schema in capture.tables if schema.table in tables])
-        order = {
-            "type": "incremental",
-            "data-collections": [pattern(table.schema, table.name) for table in tables],
-        }
-        with session(self._known) as connection:
+    def watch(self, capture: Capture) -> Watch:
+        return PostgresWatch(self._known, capture)
+
+    def lookup(
+        self, schema: TableSchema, keys: Sequence[Key], columns: Sequence[str], seen: Collection[int]
+    ) -> Mapping[Key, Mapping[str, Any]]:
+        return self._lookup(schema, keys, columns, seen)
+
+    def close(self) -> None:
+        self._lookup.close()
+
+    def rights_now(self, tables: Sequence[TableId]) -> dict[TableId, Finding]:
+        with self._session() as connection:
+            return rights.rights_now(connection, tables)
+
+    def give_way(self, capture: Capture) -> int:
+        with self._session() as connection:
+            return give_way(connection, capture.connector)
+
+    def request_snapshot(
+        self,
+        capture: Capture,
+        tables: Sequence[TableId],
+        signal: str,
+        rows: Mapping[TableId, Sequence[Key]] | None = None,
+    ) -> None:
+        wanted = [schema for schema in capture.tables if schema.table in tables]
+        reread.refuse_unreadable(wanted)
+        named = {schema.table: pattern(schema.table.schema, schema.table.name) for schema in wanted}
+        order: dict[str, Any] = {"type": "incremental", "data-collections": list(named.values())}
+        with self._session() as connection:
+            if rows:
+                order["additional-conditions"] = [
+                    {
+                        "data-collection": named[schema.table],
+                        "filter": by_key.condition(schema, rows[schema.table]).as_string(connection),
+                    }
+                    for schema in wanted
+                    if rows.get(schema.table)
+                ]
+            suspects.refuse_values(connection, wanted)
             setup.insert_signal(connection, capture.signals, signal, "execute-snapshot", json.dumps(order))
 
+    def steer_snapshot(self, capture: Capture, order: str, signal: str) -> None:
+        told = json.dumps({"type": "incremental"})
+        with self._session() as connection:
+            setup.insert_signal(connection, capture.signals, signal, f"{order}-snapshot", told)
+            if order == "stop":  # the connector does not carry it out, nor any later request, while it rests
+                setup.insert_signal(connection, capture.signals, f"{signal}-r", "resume-snapshot", told)
+
+    def answer_seconds(self) -> float:
+        began = time.monotonic()
+        with self._session() as connection:
+            connection.execute("SELECT count(*) FROM pg_publication")
+        return time.monotonic() - began
+
     def estimate_rows(self, tables: Sequence[TableId]) -> Mapping[TableId, int]:
-        with session(self._known) as connection:
+        with self._session() as connection:
             return catalogue.estimate_rows(connection, tables)
 
     def select(self, statement: str) -> list[dict[str, object]]:
-        with session(self._known) as connection:
+        with self._session() as connection:
             cursor = connection.execute(statement.encode())
             return list(cursor.fetchall()) if cursor.description else []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
+from psycopg.errors import LockNotAvailable
 from psycopg.rows import DictRow
 
 from connectors.base import Keys
@@ -23,6 +25,7 @@ from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 __all__ = [
     "GENERATED",
+    "LEFT_OUT",
     "TOO_WIDE",
     "UNCHANGED_NULL",
     "UNFAITHFUL",
@@ -32,6 +35,7 @@ __all__ = [
     "list_tables",
     "oids",
     "read_tables",
+    "sizes",
 ]
 
 Left = dict[TableId, list[tuple[str, str, str]]]
@@ -41,6 +45,8 @@ GENERATED = "generated"
 UNFAITHFUL = "type"
 UNCHANGED_NULL = "unchanged"
 TOO_WIDE = "wide"
+LEFT_OUT = (GENERATED, UNFAITHFUL, UNCHANGED_NULL, TOO_WIDE)
+"""The reasons for which a column is not captured at all."""
 
 _TABLES = """
 SELECT n.nspname AS schema, c.relname AS name
@@ -61,20 +67,27 @@ JOIN pg_namespace n ON n.nspname = wanted.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 """
 
+_SIZE = """
+SELECT coalesce((SELECT sum(pg_table_size(relid)) FROM pg_partition_tree(%s) WHERE isleaf),
+                pg_table_size(%s), 0)::bigint AS bytes
+"""
+
 _COLUMNS = """
 WITH RECURSIVE resolved AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
-           format_type(a.atttypid, a.atttypmod) AS native, a.atttypid AS type, a.atttypmod AS typmod
+           format_type(a.atttypid, a.atttypmod) AS native, a.atttypid AS type, a.atttypmod AS typmod,
+           false AS domain
     FROM pg_attribute a
     WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
     SELECT r.attrelid, r.attnum, r.attname, r.attnotnull, r.attgenerated, greatest(r.dimensions, t.typndims),
-           r.native, t.typbasetype, CASE WHEN t.typtypmod = -1 THEN r.typmod ELSE t.typtypmod END
+           r.native, t.typbasetype, CASE WHEN t.typtypmod = -1 THEN r.typmod ELSE t.typtypmod END,
+           true
     FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
 )
 SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
-       r.attgenerated <> '' AS generated, r.native, r.typmod, r.dimensions,
+       r.attgenerated <> '' AS generated, r.native, r.typmod, r.dimensions, r.domain,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
        CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f') FROM pg_partition_tree(c.oid) p
                                      JOIN pg_class l ON l.oid = p.relid WHERE p.isleaf)
@@ -106,6 +119,23 @@ def oids(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
     return {table: row["oid"] for table, row in _located(connection, tables).items()}
 
 
+def sizes(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
+    """Return how many bytes the tables take on the disk, partitions and large values with them.
+
+    A table that somebody has locked for longer than a moment is not in it.
+    """
+    found: dict[TableId, int] = {}
+    for table, oid in oids(connection, tables).items():
+        try:
+            with connection.transaction():
+                connection.execute("SET LOCAL lock_timeout = '1s'")
+                (row,) = rows(connection, _SIZE, oid, oid)
+        except LockNotAvailable:
+            continue
+        found[table] = row["bytes"]
+    return found
+
+
 def estimate_rows(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
     """Return the planner's row estimates; 0 for a table that was never analysed."""
     located = _located(connection, tables)
@@ -127,7 +157,11 @@ def read_tables(connection: Session, tables: Sequence[TableId], declared: Keys) 
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
-            raise SourceError(f"There is no table {table}.", code="SOURCE_TABLE_MISSING")
+            raise SourceError(
+                f"There is no table {table}.",
+                code="SOURCE_TABLE_MISSING",
+                hint=f"If it was dropped: headrace source tables remove SOURCE {quote(str(table))}",
+            )
         columns = [_column(row) for row in described[table]]
         left = tuple(
             row["name"] for row, column in zip(described[table], columns, strict=True) if column is None
@@ -188,7 +222,8 @@ def _why_left(row: dict[str, Any]) -> str:
         return UNFAITHFUL
     if not array and too_wide(name, row["typmod"]):
         return TOO_WIDE
-    return UNCHANGED_NULL if wants_full(name, kind, element=array) and not row["full"] else UNFAITHFUL
+    wanted = wants_full(name, kind, element=array, domain=row["domain"])
+    return UNCHANGED_NULL if wanted and not row["full"] else UNFAITHFUL
 
 
 def _named(row: dict[str, Any]) -> tuple[str, str, bool]:
@@ -202,7 +237,9 @@ def _column(row: dict[str, Any]) -> Column | None:
     if row["generated"]:
         return None
     name, kind, array = _named(row)
-    meaning = logical_type(name, kind, element=array, full=bool(row["full"]), typmod=row["typmod"])
+    meaning = logical_type(
+        name, kind, element=array, full=bool(row["full"]), typmod=row["typmod"], domain=row["domain"]
+    )
     if meaning is None or row["dimensions"] > 1:  # inner arrays arrive as NULLs or as Java object names
         return None
     precision, scale = numeric_digits(row["typmod"]) if meaning is LogicalType.NUMERIC else (None, None)

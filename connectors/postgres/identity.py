@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from psycopg.rows import DictRow
 
 from connectors.base import Weakness
 from connectors.postgres.session import Session, rows
 from connectors.postgres.types import wants_full
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["weakened"]
+__all__ = ["wanting", "weakened"]
 
 _IDENTITIES = """
-SELECT n.nspname::text AS schema, c.relname::text AS name, bool_and(l.relreplident = 'f') AS "full",
+SELECT n.nspname::text AS schema, c.relname::text AS name,
+       current_setting('server_version_num')::int >= 180000 AND EXISTS (
+           SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+           AND a.attgenerated <> '') AS generated,
+       bool_and(l.relreplident = 'f') AS "full",
        bool_or(l.relreplident = 'n'
                OR l.relreplident = 'd' AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = l.oid
                                                        AND i.indisprimary AND i.indimmediate)
                OR l.relreplident = 'i' AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = l.oid
                                                        AND i.indisreplident)) AS "none",
        (WITH RECURSIVE resolved AS (
-            SELECT a.attname, a.atttypid AS type FROM pg_attribute a
+            SELECT a.attname, a.atttypid AS type, false AS domain FROM pg_attribute a
             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
           UNION ALL
-            SELECT r.attname, t.typbasetype FROM resolved r JOIN pg_type t ON t.oid = r.type
+            SELECT r.attname, t.typbasetype, true FROM resolved r JOIN pg_type t ON t.oid = r.type
             WHERE t.typtype = 'd'
         )
         SELECT json_agg(json_build_array(r.attname, coalesce(e.typname, t.typname),
-                                         coalesce(e.typtype, t.typtype), e.oid IS NOT NULL))
+                                         coalesce(e.typtype, t.typtype), e.oid IS NOT NULL, r.domain))
         FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
         LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid) AS types
 FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
@@ -40,6 +46,25 @@ GROUP BY c.oid, n.nspname, c.relname
 """
 
 
+def wanting(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableId, list[str]]:
+    """Return the captured columns of which the log tells all only under REPLICA IDENTITY FULL."""
+    found = rows(connection, _IDENTITIES, [s.table.schema for s in schemas], [s.table.name for s in schemas])
+    captured = {schema.table: schema.by_name for schema in schemas}
+    wanted: dict[TableId, list[str]] = {}
+    for row in found:
+        table = TableId(row["schema"], row["name"])
+        names = [name for name in _wanting(row) if name in captured[table]]
+        if names:
+            wanted[table] = names
+    return wanted
+
+
+def _wanting(row: DictRow) -> Iterator[str]:
+    for name, native, kind, element, domain in row["types"] or ():
+        if wants_full(native, kind, element=element, domain=domain):
+            yield name
+
+
 def weakened(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableId, Weakness]:
     """Return the tables whose replica identity does not do for what is captured of them, and why."""
     found = rows(connection, _IDENTITIES, [s.table.schema for s in schemas], [s.table.name for s in schemas])
@@ -47,17 +72,14 @@ def weakened(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableI
     weak: dict[TableId, Weakness] = {}
     for row in found:
         table = TableId(row["schema"], row["name"])
-        full = f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;"
-        lost = [
-            name
-            for name, native, kind, element in row["types"] or ()
-            if not row["full"] and name in captured[table] and wants_full(native, kind, element=element)
-        ]
+        # With generated columns, Postgres would refuse the application's updates then.
+        full = "" if row["generated"] else f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;"
+        lost = [] if row["full"] else [name for name in _wanting(row) if name in captured[table]]
         if row["none"]:
             weak[table] = Weakness(
                 "its replica identity is gone: Postgres refuses its updates and deletes", full
             )
         elif lost:
             why = f"its replica identity is no longer FULL: large values of {', '.join(lost)} arrive as NULL"
-            weak[table] = Weakness(why, f"{full} -- then `headrace resnapshot` of the table")
+            weak[table] = Weakness(why, f"{full} -- then: headrace resnapshot SOURCE {table}" if full else "")
     return weak

@@ -43,7 +43,8 @@ def check_primary(table: TableId, row: DictRow) -> Iterator[Finding]:
             f"{table} has no primary key, so its rows cannot be told apart.",
             f"ALTER TABLE {table.quoted} ADD PRIMARY KEY ({candidate});  -- or declare them: {named}"
             if candidate
-            else f"ALTER TABLE {table.quoted} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
+            else f"ALTER TABLE {table.quoted} ADD COLUMN {quoted(_free(row['columns']))} bigint"
+            " GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
             "  -- or ADD PRIMARY KEY (…) over the columns that identify a row",
         )
     elif row["deferrable"]:
@@ -115,6 +116,13 @@ def _nothing(table: TableId, mend: str) -> Finding:
 def _lacking(table: TableId, mend: str) -> Finding:
     said = f"The replica identity of {table} lacks key columns: deletes would not name the row."
     return _error("SOURCE_IDENTITY_INDEX", said, mend)
+
+
+def _free(columns: Sequence[str]) -> str:
+    """Return a name for a key that no column has."""
+    taken = {name.lower() for name in columns}
+    names = ("id", *(f"row_id{number or ''}" for number in range(len(taken))))
+    return next(name for name in names if name not in taken)
 
 
 def _within(key: object, identity: object) -> bool:

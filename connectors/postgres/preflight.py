@@ -9,19 +9,22 @@ from psycopg.rows import DictRow
 from connectors.base import Keys
 from connectors.postgres.catalogue import (
     GENERATED,
+    LEFT_OUT,
     TOO_WIDE,
     UNCHANGED_NULL,
-    UNFAITHFUL,
     columns_left_out,
     oids,
     read_tables,
 )
 from connectors.postgres.keys import check_declared, check_primary
+from connectors.postgres.leaves import check_identity, full_identity
 from connectors.postgres.reread import why_unreadable
+from connectors.postgres.rights import check_rights
 from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.spread import check_spread
 from connectors.postgres.suspects import check_values
 from connectors.postgres.types import CLAIMED
+from connectors.postgres.unheld import count_unheld
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 
@@ -29,7 +32,6 @@ __all__ = ["check_server", "check_tables"]
 
 _OLDEST = 14
 _LONG_S = 60
-_LEFT = (GENERATED, UNFAITHFUL, UNCHANGED_NULL, TOO_WIDE)
 
 _SERVER = """
 SELECT current_setting('server_version_num')::int AS version,
@@ -43,6 +45,8 @@ SELECT current_setting('server_version_num')::int AS version,
        current_user::text AS role, current_database()::text AS database,
        (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user) AS may_replicate,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
+       (SELECT n.nspowner::regrole::text FROM pg_namespace n WHERE n.nspname = 'headrace' AND NOT
+            (has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE'))) AS shut_by,
        EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname IN ('rds_replication', 'azure_pg_admin')
                AND pg_has_role(current_user, r.oid, 'MEMBER')) AS may_replicate_by_role,
        (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::int
@@ -56,6 +60,7 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
        c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
            OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
        r.rolsuper OR pg_has_role(c.relowner, 'USAGE') AS owned, o.rolname::text AS owner,
+       r.rolname::text AS role,
        has_table_privilege(c.oid, 'SELECT') AS readable,
        has_schema_privilege(c.relnamespace, 'USAGE') AS reachable,
        ARRAY(SELECT a.attname::text FROM pg_attribute a
@@ -64,8 +69,7 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem
         JOIN pg_type o ON o.typname = coalesce(e.typname, t.typname) AND o.typnamespace <> t.typnamespace
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-          AND (t.typnamespace = 'pg_catalog'::regnamespace
-               OR o.typname = ANY(%s::text[]))) AS namesakes,
+          AND (t.typnamespace <> c.relnamespace OR o.typname = ANY(%s::text[]))) AS namesakes,
        p.indexrelid IS NOT NULL AS keyed, coalesce(k.condeferrable, false) AS deferrable,
        (SELECT (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
                 FROM unnest(u.indkey::int2[]) WITH ORDINALITY AS k(n, place)
@@ -79,7 +83,22 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
           ON a.attrelid = c.oid AND a.attnum = n) AS key,
        (SELECT array_agg(a.attname::text) FROM pg_index x, unnest(x.indkey::int2[]) n JOIN pg_attribute a
           ON a.attrelid = c.oid AND a.attnum = n
-        WHERE x.indrelid = c.oid AND x.indisreplident) AS identity_columns
+        WHERE x.indrelid = c.oid AND x.indisreplident) AS identity_columns,
+       -- From Postgres 18 on, updates and deletes fail while such a column is part of the identity.
+       ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> ''
+             AND a.attnum > 0 AND NOT a.attisdropped AND current_setting('server_version_num')::int >= 180000
+             ORDER BY a.attnum) AS generated,
+       ARRAY(SELECT format('%%I.%%I', n.nspname, k.relname)
+             FROM pg_inherits h JOIN pg_class k ON k.oid = h.inhrelid
+             JOIN pg_namespace n ON n.oid = k.relnamespace
+             WHERE h.inhparent = c.oid AND c.relkind = 'r' ORDER BY 1) AS heirs,
+       (SELECT coalesce(json_agg(json_build_array(format('%%I.%%I', n.nspname, l.relname), l.relreplident,
+                   (SELECT array_agg(a.attname) FROM pg_index x, unnest(x.indkey::int2[]) n
+                    JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = n
+                    WHERE x.indrelid = l.oid AND x.indisreplident))
+                   ORDER BY l.oid), '[]')
+        FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
+        JOIN pg_namespace n ON n.oid = l.relnamespace WHERE t.isleaf AND c.relkind = 'p') AS leaves
 FROM pg_class c
 JOIN pg_roles o ON o.oid = c.relowner
 JOIN pg_roles r ON r.rolname = current_user
@@ -135,7 +154,7 @@ def check_server(connection: Session) -> Iterator[Finding]:
         yield _error(
             "SOURCE_REPLICATION_RIGHT",
             f"The role {role} may not replicate.",
-            f'ALTER ROLE "{role}" REPLICATION;',
+            f"ALTER ROLE {quoted(role)} REPLICATION;",
         )
     else:
         yield _ok("SOURCE_REPLICATION_RIGHT", f"the role {role} may replicate")
@@ -143,7 +162,13 @@ def check_server(connection: Session) -> Iterator[Finding]:
         yield _error(
             "SOURCE_CREATE_RIGHT",
             f"The role {role} may not create a schema and a publication in {database}.",
-            f'GRANT CREATE ON DATABASE "{database}" TO "{role}";',
+            f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)};",
+        )
+    if server["shut_by"]:
+        yield _error(
+            "SOURCE_SCHEMA_RIGHT",
+            f"The schema for our tables, headrace, belongs to {server['shut_by']}; {role} may not use it.",
+            f"GRANT USAGE, CREATE ON SCHEMA headrace TO {quoted(role)};",
         )
     if server["keep_mb"] == -1:
         yield _warning(
@@ -203,25 +228,28 @@ def check_tables(
             what = f"{table} is a view, a foreign table or the like; only tables can be captured."
             yield _error("SOURCE_TABLE_KIND", what)
             continue
-        troubles = [*_kind(table, row), *_rights(table, row)]
+        troubles = [*_kind(table, row), *check_rights(table, row)]
         key = keys.get(table)
         troubles += check_primary(table, row) if key is None else check_declared(connection, table, row, key)
+        troubles += check_identity(table, row, key or row["key"] or ())
         for name, native, why in left.get(table, []):
-            troubles.append(_left_out(table, name, native, why, name in (key or row["key"] or ())))
+            troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
         if row["readable"]:
-            excluded = {name for name, _, why in left.get(table, []) if why in _LEFT}
-            troubles += check_values(connection, table, excluded)
+            excluded = {name for name, _, why in left.get(table, []) if why in LEFT_OUT}
+            troubles += check_values(connection, table, set(row["columns"]) - excluded)
+            troubles += count_unheld(connection, table, excluded)
         yield from troubles
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             fit.append(table)
     for schema in read_tables(connection, fit, keys):
         yield _ok("SOURCE_TABLE", f"{schema.table}: key ({', '.join(schema.key)})")
         if spread:
-            yield from check_spread(connection, schema)
-        if why := why_unreadable(schema.table, [column.type for column in schema.key_columns]):
+            full = full_identity(schema.table, described[located[schema.table]])
+            yield from check_spread(connection, schema, full)
+        if why := why_unreadable(schema):
             yield _warning(
                 "SOURCE_TABLE_REREAD",
-                f"{schema.table}: `headrace resnapshot` cannot read it anew, for {why}.",
+                f"{schema.table}: a resnapshot cannot read it anew, for {why}.",
                 "When it has to be, remove the source and add it again.",
             )
 
@@ -238,6 +266,12 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
             "SOURCE_TABLE_PARTITION",
             f"{table} is a partition.",
             "Capture the partitioned table it belongs to; changes of all partitions arrive under its name.",
+        )
+    for heir in row["heirs"]:
+        yield _error(
+            "SOURCE_TABLE_INHERITED",
+            f"{heir} inherits from {table}: its rows would be read with the table, their changes would not.",
+            f"ALTER TABLE {heir} NO INHERIT {table.quoted};  -- or capture {heir} and leave {table} out",
         )
     known: dict[str, str] = {}
     for name in row["columns"]:
@@ -261,30 +295,9 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
         )
 
 
-def _rights(table: TableId, row: DictRow) -> Iterator[Finding]:
-    if not row["owned"]:
-        yield _error(
-            "SOURCE_TABLE_OWNER",
-            f"{table} belongs to {row['owner']}; only its owner may publish it.",
-            f'GRANT "{row["owner"]}" TO CURRENT_USER;  -- or add the source as {row["owner"]}',
-        )
-    if not (row["readable"] and row["reachable"]):
-        yield _error(
-            "SOURCE_SELECT_RIGHT",
-            f"{table} may not be read.",
-            f'GRANT USAGE ON SCHEMA "{table.schema}" TO CURRENT_USER;'
-            f" GRANT SELECT ON {table.quoted} TO CURRENT_USER;",
-        )
-    if row["filtered"]:
-        yield _error(
-            "SOURCE_ROW_SECURITY",
-            f"Row security hides rows of {table} from the snapshot, but not from the stream.",
-            "ALTER ROLE CURRENT_USER BYPASSRLS;",
-        )
-
-
-def _left_out(table: TableId, name: str, native: str, why: str, in_key: bool) -> Finding:
-    if why not in _LEFT:
+def _left_out(table: TableId, row: DictRow, left: tuple[str, str, str], in_key: bool) -> Finding:
+    name, native, why = left
+    if why not in LEFT_OUT:
         return _warning("SOURCE_COLUMN_LIMIT", f"{table}: column {name} ({native}): {why}.")
     if in_key:
         return _error(
@@ -297,11 +310,13 @@ def _left_out(table: TableId, name: str, native: str, why: str, in_key: bool) ->
             f"{table}: generated column {name} is not mirrored; the stream does not carry it.",
         )
     if why == UNCHANGED_NULL:
+        full = full_identity(table, row)
         return _warning(
             "SOURCE_COLUMN_UNCHANGED",
             f"{table}: column {name} ({native}) is not mirrored: when another column is updated, its large"
-            " values would arrive as NULL.",
-            f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;  -- then it is",
+            " values would arrive as NULL"
+            + ("." if full else "; with REPLICA IDENTITY FULL, generated columns would let updates fail."),
+            f"{full}  -- then it is" if full else "",
         )
     if why == TOO_WIDE:
         return _warning(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from connectors.base import Capture
+from connectors.base import BOUNDED_CONVERTER, Capture, most_bytes
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["MAX_RECORD_BYTES", "connector_properties", "pattern"]
+__all__ = ["connector_properties", "pattern"]
 
-MAX_RECORD_BYTES = 16 * 1024 * 1024
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
 _UNSAFE = re.compile(r"[\x00-/:-@\[-^`{-\x7f]")
 _DOT = r"\."
 _TLS = {
@@ -42,7 +42,11 @@ def _declared_key(schema: TableSchema) -> str:
 
 
 def connector_properties(
-    capture: Capture, address: Mapping[str, str], *, failover_slots: bool
+    capture: Capture,
+    address: Mapping[str, str],
+    *,
+    failover_slots: bool,
+    unread: Collection[TableId] = (),
 ) -> dict[str, str]:
     """Return the properties of the Debezium connector.
 
@@ -50,9 +54,11 @@ def connector_properties(
         capture: What to capture.
         address: libpq parameters of the database; its password is not used.
         failover_slots: Whether the server knows slots that survive a failover (Postgres 17).
+        unread: Tables that the initial snapshot leaves out.
 
     Raises:
-        UsageError: When the address is a socket path, which Java cannot reach (``SOURCE_URL_INVALID``).
+        UsageError: When the address is a socket path, which Java cannot reach (``SOURCE_URL_INVALID``),
+            or the client's key has a passphrase.
     """
     host = address.get("host", "localhost")
     if host.startswith("/") or "," in host:
@@ -61,35 +67,58 @@ def connector_properties(
             code="SOURCE_URL_INVALID",
             hint="Write postgres://user:password@host:port/database.",
         )
+    if "sslpassword" in address:
+        raise UsageError(
+            "The passphrase of a client key (sslpassword) cannot be kept.",
+            code="SOURCE_URL_INVALID",
+            hint="Use a key file without passphrase that only its owner may read.",
+        )
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
-        **_database(address, host, capture.password),
-        **_scope(capture),
+        **_database(address, host, capture.password, capture.connector),
+        **_scope(capture, unread),
         **_stream(capture, failover_slots=failover_slots),
         **_values(capture),
         **_kafka(capture),
     }
 
 
-def _database(address: Mapping[str, str], host: str, password: str) -> dict[str, str]:
+# What role and database say is not heeded. Intervals in another style are read as zero years, doubles are
+# rounded, binary values in another format and money in another country's notation stop the connector, and
+# rows that row security hides would be taken for rows that are gone.
+_SETTINGS = {
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "lc_monetary": "C",
+    "row_security": "off",
+}
+_OPTIONS = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+
+
+def _database(address: Mapping[str, str], host: str, password: str, connector: str) -> dict[str, str]:
     properties = {
         "database.hostname": host,
         "database.port": address.get("port", "5432"),
         "database.user": address["user"],
         "database.dbname": address.get("dbname", address["user"]),
         "database.sslmode": "prefer",
+        "driver.options": _OPTIONS,
+        # By this name the sessions are known that keep an application waiting, see give_way.
+        "database.initial.statements": f"SET application_name TO '{connector}'",
         **{_TLS[name]: value for name, value in address.items() if name in _TLS},
     }
     return {**properties, "database.password": password} if password else properties
 
 
-def _scope(capture: Capture) -> dict[str, str]:
-    tables: Iterable[TableId] = [
+def _scope(capture: Capture, unread: Collection[TableId]) -> dict[str, str]:
+    tables: Sequence[TableId] = [
         *(schema.table for schema in capture.tables),
         capture.signals,
         capture.heartbeat,
     ]
+    read = [pattern(table.schema, table.name) for table in tables if table not in unread]
     excluded = [
         pattern(schema.table.schema, schema.table.name, column)
         for schema in capture.tables
@@ -99,6 +128,7 @@ def _scope(capture: Capture) -> dict[str, str]:
     return {
         "topic.prefix": capture.source,
         "table.include.list": ",".join(pattern(table.schema, table.name) for table in tables),
+        **({"snapshot.include.collection.list": ",".join(read)} if unread else {}),
         **({"column.exclude.list": ",".join(excluded)} if excluded else {}),
         **({"message.key.columns": ";".join(declared)} if declared else {}),
     }
@@ -115,6 +145,8 @@ def _stream(capture: Capture, *, failover_slots: bool) -> dict[str, str]:
         "snapshot.mode": "initial",  # any other mode hides a gap in history
         "snapshot.fetch.size": "10240",
         "snapshot.max.threads": str(settings.snapshot_threads),
+        # A table is read by one thread: between the parts of one, keys with a time in them are rounded.
+        "legacy.snapshot.max.threads": "true",
         "incremental.snapshot.chunk.size": str(settings.snapshot_chunk_rows),
         "offset.mismatch.strategy": "trust_offset",  # a slot ahead of the offset is an error, not a skip
         # A poll is a transaction of the producer's. The default of 500 alone costs up to a second a change.
@@ -144,10 +176,11 @@ def _values(capture: Capture) -> dict[str, str]:
         "unavailable.value.placeholder": capture.placeholder,
         "skipped.operations": "none",  # the default drops TRUNCATE silently
         "tombstones.on.delete": "false",  # topics are not compacted
-        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter": _JSON,
         "key.converter.schemas.enable": "false",
         "key.converter.replace.null.with.default": "false",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": BOUNDED_CONVERTER if capture.settings.bounded else _JSON,
+        "value.converter.max.bytes": str(capture.settings.max_record_bytes),
         "value.converter.schemas.enable": "false",
         "value.converter.replace.null.with.default": "false",  # else NULL arrives as the column's default
     }
@@ -163,5 +196,5 @@ def _kafka(capture: Capture) -> dict[str, str]:
         "producer.override.linger.ms": "2",
         "producer.override.batch.size": str(256 * 1024),
         "producer.override.compression.type": "lz4",
-        "producer.override.max.request.size": str(MAX_RECORD_BYTES),
+        "producer.override.max.request.size": str(most_bytes(capture.settings)),
     }

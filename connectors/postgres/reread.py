@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 
 from headrace.model.errors import SourceError
-from headrace.model.schema import LogicalType, TableId, TableSchema
+from headrace.model.schema import LogicalType, TableSchema
 
 __all__ = ["refuse_unreadable", "why_unreadable"]
 
@@ -14,15 +15,16 @@ _UNPARSED = re.compile(r"[\s.'\"`\[\]]")
 _AS_TEXT = {LogicalType.TIME, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ}
 
 
-def why_unreadable(table: TableId, key_types: Iterable[LogicalType]) -> str:
+def why_unreadable(schema: TableSchema) -> str:
     """Return why a table cannot be read anew; empty when it can.
 
     While it reads, the connector keeps the table's name without quotes and parses it again; and it compares
     such keys with texts, which Postgres refuses, and then reads no further table either.
     """
+    table = schema.table
     if _UNPARSED.search(table.schema) or _UNPARSED.search(table.name):
         return "its name holds a blank, a dot, a quote or a bracket"
-    if not _AS_TEXT.isdisjoint(key_types):
+    if not _AS_TEXT.isdisjoint(column.type for column in schema.key_columns):
         return "its key holds a time or a timestamp"
     return ""
 
@@ -33,11 +35,13 @@ def refuse_unreadable(tables: Iterable[TableSchema]) -> None:
     Raises:
         SourceError: With code ``RESNAPSHOT_UNREADABLE``.
     """
-    reasons = {t.table: why_unreadable(t.table, [column.type for column in t.key_columns]) for t in tables}
+    reasons = {schema.table: why_unreadable(schema) for schema in tables}
     told = [f"{table}: {why}" for table, why in reasons.items() if why]
     if told:
+        others = shlex.join(str(table) for table, why in reasons.items() if not why)
+        rest = f"`headrace resnapshot SOURCE {others}` reads the others; or " if others else ""
         raise SourceError(
             f"The connector cannot read these tables anew: {'; '.join(told)}.",
             code="RESNAPSHOT_UNREADABLE",
-            hint="Name the others. To make these whole, remove the source and add it again.",
+            hint=f"{rest}`headrace recover SOURCE` reads every table of the source.",
         )

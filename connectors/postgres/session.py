@@ -12,17 +12,24 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
-from headrace.config.secrets import mask_text
+from headrace.config.secrets import is_secret, mask_text
 from headrace.model.errors import SourceError, UsageError
 from headrace.model.schema import TableId
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
-__all__ = ["Session", "address", "identifier", "parameters", "quoted", "rows", "session"]
+__all__ = ["Session", "address", "connect", "identifier", "parameters", "quoted", "rows", "session"]
 
 Session = psycopg.Connection[DictRow]
 _TIMEOUT_S = 10
+_PATIENCE: Mapping[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""A database that goes without a word is given up after half a minute, not after the system's hours."""
 
 
 def parameters(dsn: str) -> dict[str, str]:
@@ -42,36 +49,70 @@ def parameters(dsn: str) -> dict[str, str]:
 
 
 def address(known: Mapping[str, str]) -> str:
-    """Return the URL of connection parameters, without their password."""
+    """Return the URL of connection parameters, without any that holds a secret."""
     user = f"{quote(known['user'], safe='')}@" if "user" in known else ""
     port = f":{known['port']}" if "port" in known else ""
-    named = {"user", "port", "host", "dbname", "password"}
-    rest = urlencode({name: value for name, value in known.items() if name not in named})
+    named = {"user", "port", "host", "dbname"}
+    rest = urlencode({n: value for n, value in known.items() if n not in named and not is_secret(n)})
     host = quote(known.get("host", ""), safe="[]:,")
     path = quote(known.get("dbname", ""), safe="")
     return f"postgresql://{user}{host}{port}/{path}{'?' if rest else ''}{rest}"
 
 
+def connect(
+    known: Mapping[str, str],
+    *,
+    name: str = "headrace",
+    options: str = "",
+    autocommit: bool = True,
+    at_most_s: int | None = None,
+) -> Session:
+    """Open a connection that is given up when the database goes without a word.
+
+    Args:
+        known: Connection parameters.
+        name: What the database's list of sessions shows.
+        options: Settings of the session, ``-c name=value``, behind those of the parameters.
+        autocommit: Each statement is a transaction.
+        at_most_s: How long the database may take to let us in, whatever the parameters allow.
+
+    Raises:
+        psycopg.OperationalError: When the database does not let us in.
+    """
+    settings: dict[str, Any] = {
+        "connect_timeout": _TIMEOUT_S,
+        "application_name": name,
+        **_PATIENCE,
+        **known,
+    }
+    if at_most_s is not None:
+        settings["connect_timeout"] = _shorter(str(settings["connect_timeout"]), at_most_s)
+    if options:
+        settings["options"] = f"{known.get('options', '')} {options}".strip()
+    return psycopg.connect(**settings, autocommit=autocommit, row_factory=dict_row)
+
+
 @contextmanager
-def session(known: Mapping[str, str], *, autocommit: bool = True) -> Iterator[Session]:
+def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "SOURCE") -> Iterator[Session]:
     """Open a connection; without ``autocommit`` everything inside is one transaction.
+
+    Args:
+        known: Connection parameters.
+        autocommit: Each statement is a transaction.
+        whose: The source's name, for hints; ``URL`` while there is none.
 
     Raises:
         SourceError: When the database does not answer (``SOURCE_UNREACHABLE``) or refuses a statement
             (``SOURCE_DENIED``, ``SOURCE_REFUSED``).
     """
-    settings: dict[str, Any] = {
-        "connect_timeout": _TIMEOUT_S,
-        "application_name": "headrace",
-        **known,
-    }
     try:
-        connection = psycopg.connect(**settings, autocommit=autocommit, row_factory=dict_row)
+        connection = connect(known, autocommit=autocommit)
     except psycopg.OperationalError as error:
         raise SourceError(
             f"The database does not let us in: {_first_line(error)}",
             code="SOURCE_UNREACHABLE",
-            hint="Check host, port, user, password, database name and pg_hba.conf.",
+            hint="`headrace up` starts the local one; of another, check host, port, user, password, database"
+            " name and pg_hba.conf.",
         ) from error
     try:
         with connection:
@@ -80,7 +121,7 @@ def session(known: Mapping[str, str], *, autocommit: bool = True) -> Iterator[Se
         raise SourceError(
             f"The database denies it: {_first_line(error)}",
             code="SOURCE_DENIED",
-            hint="Run `headrace source check` for the GRANT statements that are missing.",
+            hint=f"Run `headrace source check {whose}` for the GRANT statements that are missing.",
         ) from error
     except psycopg.errors.LockNotAvailable as error:
         raise SourceError(
@@ -105,6 +146,12 @@ def identifier(table: TableId) -> sql.Identifier:
 def quoted(name: str) -> str:
     """Return the SQL identifier of one name, safe to paste into a statement."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _shorter(told: str, seconds: int) -> int:
+    """Return the shorter time; none, and less, stands for no end."""
+    wanted = int(told) if told.strip().lstrip("-").isdecimal() else 0
+    return min(wanted, seconds) if wanted > 0 else seconds
 
 
 def _first_line(error: psycopg.Error) -> str:

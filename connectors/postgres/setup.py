@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from connectors.base import Capture, Hold
+from connectors.postgres import publication
 from connectors.postgres.session import Session, identifier, rows
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
-__all__ = ["create", "forget", "hold", "insert_signal"]
+__all__ = ["create", "drop_slot", "forget", "hold", "insert_signal", "leftovers"]
 
 _SCHEMA = sql.Identifier("headrace")
 _RELEASE_S = 15.0
@@ -25,11 +28,21 @@ SELECT to_jsonb(s) ->> 'invalidation_reason' AS reason, s.active, s.wal_status,
        s.safe_wal_size::bigint AS spare
 FROM pg_replication_slots s WHERE s.slot_name = %s
 """
-_PUBLISHED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+_PUBLISHED = """
+SELECT n.nspname::text AS schema, c.relname::text AS name
+FROM pg_publication p JOIN pg_publication_rel m ON m.prpubid = p.oid
+JOIN pg_class c ON c.oid = m.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = %s AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot
+  AND num_nulls(to_jsonb(m) ->> 'prqual', to_jsonb(m) ->> 'prattrs') = 2
+"""
 _NOW = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
        CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
             THEN (SELECT system_identifier::text FROM pg_control_system()) END AS system
+"""
+_EMPTY = """
+SELECT 1 FROM pg_namespace n WHERE n.nspname = 'headrace' AND pg_has_role(n.nspowner, 'USAGE')
+  AND NOT EXISTS (SELECT 1 FROM pg_class c WHERE c.relnamespace = n.oid)
 """
 
 
@@ -39,7 +52,6 @@ def create(connection: Session, capture: Capture) -> None:
     Raises:
         SourceError: When a slot of that name exists already (``SOURCE_SLOT_TAKEN``).
     """
-    connection.execute("SET LOCAL lock_timeout = '10s'")
     if rows(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", capture.connector):
         raise SourceError(
             f"The database already has a replication slot {capture.connector}.",
@@ -63,42 +75,40 @@ def create(connection: Session, capture: Capture) -> None:
             identifier(capture.heartbeat)
         )
     )
-    publish(connection, capture)
-
-
-def publish(connection: Session, capture: Capture) -> None:
-    """Create the publication, or make it what it should be; inside the caller's transaction."""
-    name = capture.connector
-    tables = [*(schema.table for schema in capture.tables), capture.signals, capture.heartbeat]
-    named = sql.SQL(", ").join(identifier(table) for table in tables)
-    options = sql.SQL("publish = 'insert, update, delete, truncate', publish_via_partition_root = true")
-    publication = sql.Identifier(name)
-    if rows(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name):
-        connection.execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(publication, named))
-        connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, options))
-    else:
-        connection.execute(
-            sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})").format(publication, named, options)
-        )
+    publication.publish(connection, capture)
 
 
 def forget(connection: Session, capture: Capture) -> None:
-    """Drop slot, publication and tables, and the schema when nothing else is in it; idempotent.
-
-    The connector must be gone; a connection that lingers on the slot is ended.
-    """
-    _drop_slot(connection, capture.connector)
+    """Drop publication and tables, and the schema when it is ours and nothing else is in it; idempotent."""
     connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(capture.connector)))
     for table in (capture.signals, capture.heartbeat):
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(identifier(table)))
-    used = (
-        "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'headrace'"
-    )
-    if not rows(connection, used):
+    if rows(connection, _EMPTY):
         connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {}").format(_SCHEMA))
 
 
-def _drop_slot(connection: Session, name: str) -> None:
+def leftovers(capture: Capture) -> tuple[str, ...]:
+    """Return the statements that do what :func:`drop_slot` and :func:`forget` do, for a person to run."""
+    name = sql.Identifier(capture.connector)
+    tables = sql.SQL(", ").join(identifier(table) for table in (capture.signals, capture.heartbeat))
+    statements = (
+        sql.SQL("DROP PUBLICATION IF EXISTS {};").format(name),
+        sql.SQL("DROP TABLE IF EXISTS {};").format(tables),
+    )
+    return (_dropped(capture.connector), *(statement.as_string() for statement in statements))
+
+
+def _dropped(slot: str) -> str:
+    """Return the statements that drop a slot, once the session that holds it has ended."""
+    ours = f"FROM pg_replication_slots WHERE slot_name = '{slot}'"
+    return (
+        f"SELECT pg_terminate_backend(active_pid, 10000) {ours} AND active;"
+        f" SELECT pg_drop_replication_slot(slot_name) {ours};"
+    )
+
+
+def drop_slot(connection: Session, name: str) -> None:
+    """Drop the slot. The connector must be gone; a connection that lingers on the slot is ended."""
     deadline = time.monotonic() + _RELEASE_S
     while found := rows(connection, "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", name):
         holder: Any = found[0]["active_pid"]
@@ -113,10 +123,11 @@ def _drop_slot(connection: Session, name: str) -> None:
             raise SourceError(
                 f"The replication slot {name} is still in use by process {holder}.",
                 code="SOURCE_SLOT_BUSY",
-                hint=f"SELECT pg_terminate_backend({holder}); SELECT pg_drop_replication_slot('{name}');",
+                hint=_dropped(name),
             )
         if time.monotonic() > deadline - _RELEASE_S / 2:
-            connection.execute("SELECT pg_terminate_backend(%s)", (holder,))
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # it is of another role
+                connection.execute("SELECT pg_terminate_backend(%s)", (holder,))
         time.sleep(0.2)
 
 
@@ -124,10 +135,7 @@ def hold(connection: Session, capture: Capture) -> Hold:
     """Return what the database keeps for the capture's slot."""
     (clock,) = rows(connection, _NOW)
     found = rows(connection, _HOLD, capture.connector)
-    told = {
-        TableId(row["schemaname"], row["tablename"])
-        for row in rows(connection, _PUBLISHED, capture.connector)
-    }
+    told = {TableId(row["schema"], row["name"]) for row in rows(connection, _PUBLISHED, capture.connector)}
     uncaptured = tuple(schema.table for schema in capture.tables if schema.table not in told)
     if not found:
         return Hold(
@@ -161,7 +169,6 @@ def hold(connection: Session, capture: Capture) -> Hold:
 
 
 def insert_signal(connection: Session, table: TableId, signal: str, kind: str, data: str) -> None:
-    """Give the connector an order."""
-    connection.execute(
-        sql.SQL("INSERT INTO {} VALUES (%s, %s, %s)").format(identifier(table)), (signal, kind, data)
-    )
+    """Give the connector an order; given again under the same name it stays one."""
+    order = sql.SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING").format(identifier(table))
+    connection.execute(order, (signal, kind, data))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from connectors.postgres.session import Session, rows
 from headrace.model.finding import Finding, Severity
-from headrace.model.schema import LogicalType, TableId, TableSchema
+from headrace.model.schema import LogicalType, TableSchema
 
 __all__ = ["check_spread"]
 
@@ -35,12 +35,13 @@ _SPELLED_ONE_WAY = (
 )
 
 
-def check_spread(connection: Session, schema: TableSchema) -> Iterator[Finding]:
+def check_spread(connection: Session, schema: TableSchema, full: str) -> Iterator[Finding]:
     """Yield what speaks against several partitions for the table.
 
     Args:
         connection: To the database.
         schema: The table.
+        full: What makes the log tell whole rows of it; empty where that cannot be had.
     """
     table = schema.table
     (facts,) = rows(connection, _FACTS, table.schema, table.name)
@@ -51,7 +52,7 @@ def check_spread(connection: Session, schema: TableSchema) -> Iterator[Finding]:
             "SOURCE_SPREAD_IDENTITY",
             f"{table} may hold large values ({', '.join(sorted(large))}): when a row's key changes, those"
             " that stay as they are would be left behind in another partition.",
-            f"{_full(table)}  -- or --partitions 1",
+            f"{full}  -- or --partitions 1" if full else "Use --partitions 1.",
         )
     for column in schema.key_columns:
         loose = column.native == "citext" or column.name in facts["loose"]
@@ -63,7 +64,3 @@ def check_spread(connection: Session, schema: TableSchema) -> Iterator[Finding]:
                 " spelling: changes of a row would not stay in one partition.",
                 "Use --partitions 1; several are for keys of integers, uuid, text and boolean.",
             )
-
-
-def _full(table: TableId) -> str:
-    return f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;"

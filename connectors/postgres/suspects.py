@@ -2,55 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import psycopg
 from psycopg import sql
 
 from connectors.postgres.session import Session, identifier, rows
+from headrace.model.errors import SourceError
 from headrace.model.finding import Finding, Severity
-from headrace.model.schema import TableId
+from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["check_values"]
+__all__ = ["check_values", "refuse_values"]
 
 _PATIENCE_MS = 3_000
 
 _COLUMNS = """
-SELECT a.attname AS name, t.typname AS type, t.typcategory::text AS category
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-ORDER BY a.attnum
+WITH RECURSIVE resolved AS (
+    SELECT a.attnum, a.attname, a.atttypid AS type FROM pg_attribute a
+    WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+  UNION ALL
+    SELECT r.attnum, r.attname, t.typbasetype FROM resolved r JOIN pg_type t ON t.oid = r.type
+    WHERE t.typtype = 'd'
+)
+SELECT r.attname AS name, coalesce(e.typname, t.typname) AS type, t.typcategory = 'A' AS list
+FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+ORDER BY r.attnum
 """
 
 _DATE = "isfinite({0}) AND ({0} < '0001-01-01' OR {0} BETWEEN '1582-10-05' AND '1582-10-14')"
 _SUSPECTS = {
     "date": (_DATE, "a date before Christ or of 5 to 14 October 1582, which a snapshot delivers as another"),
-    "interval": ("NOT isfinite({0})", "an infinite interval, which arrives as zero"),
 }
 _ARRAY = ("array_ndims({0}) > 1", "an array of several dimensions, whose elements arrive as NULL")
+_ANY = "EXISTS (SELECT FROM unnest({{0}}) AS one WHERE isfinite(one) AND ({0}))"
+_GAP = _ANY.format("one < '0001-01-01' OR one >= '1582-10-05' AND one < '1582-10-15'")
+_INSIDE = "an array with a time before Christ or of 5 to 14 October 1582 in it, which arrives as another"
+_SUSPECT_ELEMENTS = {
+    "date": (_GAP, _INSIDE),
+    "timestamp": (
+        _ANY.format("one < '1582-10-15'"),
+        "an array with a time before 15 October 1582 in it, which arrives as another",
+    ),
+    "timestamptz": (_GAP, _INSIDE),
+}
 
 
-def check_values(connection: Session, table: TableId, left: Collection[str]) -> Iterator[Finding]:
+def check_values(connection: Session, table: TableId, captured: Collection[str]) -> Iterator[Finding]:
     """Yield an error for each column that holds such a value, a warning when there was no time to look.
 
     Args:
         connection: To the database.
         table: Which table.
-        left: Columns that are not captured.
+        captured: Columns that are captured.
     """
     suspects = []
     for row in rows(connection, _COLUMNS, table.quoted):
-        found = _ARRAY if row["category"] == "A" else _SUSPECTS.get(row["type"])
-        if found is not None and row["name"] not in left:
+        if row["name"] not in captured:
+            continue
+        if row["list"]:
+            suspects.append((row["name"], *_ARRAY))
+        known = _SUSPECT_ELEMENTS if row["list"] else _SUSPECTS
+        if found := known.get(row["type"]):
             suspects.append((row["name"], *found))
     if not suspects:
         return
     asked = sql.SQL("SELECT {} FROM {}").format(
         sql.SQL(", ").join(
             sql.SQL("bool_or({}) AS {}").format(
-                sql.SQL(condition).format(sql.Identifier(name)), sql.Identifier(name)
+                sql.SQL(condition).format(sql.Identifier(name)), sql.Identifier(str(number))
             )
-            for name, condition, _ in suspects
+            for number, (name, condition, _) in enumerate(suspects)
         ),
         identifier(table),
     )
@@ -59,7 +81,7 @@ def check_values(connection: Session, table: TableId, left: Collection[str]) -> 
             connection.execute(f"SET LOCAL statement_timeout = {_PATIENCE_MS}")
             (answer,) = rows(connection, asked)
     except psycopg.errors.QueryCanceled:
-        names = ", ".join(name for name, _, _ in suspects)
+        names = ", ".join(dict.fromkeys(name for name, _, _ in suspects))
         message = (
             f"{table}: not all values of {names} could be looked at for what the connector cannot deliver."
         )
@@ -67,9 +89,21 @@ def check_values(connection: Session, table: TableId, left: Collection[str]) -> 
             Severity.WARNING, "SOURCE_VALUES_UNSEEN", message, "See docs/types.md for which those are."
         )
         return
-    for name, _, what in suspects:
-        if answer[name]:
+    for number, (name, _, what) in enumerate(suspects):
+        if answer[str(number)]:
             message = f"{table}: column {name} holds {what}."
             yield Finding(
                 Severity.ERROR, "SOURCE_VALUES", message, "Correct such values, or leave the table out."
             )
+
+
+def refuse_values(connection: Session, tables: Iterable[TableSchema]) -> None:
+    """Refuse to read tables anew that hold such values: the right ones would be overwritten.
+
+    Raises:
+        SourceError: With code ``SOURCE_VALUES``.
+    """
+    for schema in tables:
+        for finding in check_values(connection, schema.table, schema.by_name):
+            if finding.severity is Severity.ERROR:
+                raise SourceError(finding.message, code=finding.code, hint=finding.hint)

@@ -79,15 +79,29 @@ _ARRAYS_WHEN_FULL = frozenset(
 )
 """Element types whose large unchanged arrays arrive as NULL, unless the log holds the old row whole."""
 
+_MOVED = (
+    "an array with a time before 1582-10-26 is refused, for the connector may tell it as another; one before"
+    " 1582 BC it tells as one after Christ"
+)
+_ZONE = "an hour that a change of clocks skips or repeats arrives as another, unless the worker's zone is UTC"
 _ARRAY_LIMITS = {
-    "numeric": "an array with NaN or infinity arrives as NULL",
-    "date": "a date before 1582-10-15 inside an array may arrive as another",
+    "numeric": "an array with NaN or infinity is told as NULL, so each NULL is looked up in the database",
+    "date": _MOVED,
+    "timestamp": f"{_MOVED}; {_ZONE}",
+    "timestamptz": f"{_MOVED}; {_ZONE}",
+    "ltree": "an array with a NULL inside is told as NULL, so each NULL is looked up in the database",
 }
-_ENUM_ARRAY_LIMIT = "an array with a NULL inside arrives as NULL"
+_ENUM_ARRAY_LIMIT = "an array with a NULL inside is told as NULL, so each NULL is looked up in the database"
 
 
 def logical_type(
-    name: str, kind: str, *, element: bool = False, full: bool = False, typmod: int = -1
+    name: str,
+    kind: str,
+    *,
+    element: bool = False,
+    full: bool = False,
+    typmod: int = -1,
+    domain: bool = False,
 ) -> LogicalType | None:
     """Return the meaning of a type, None when the connector does not deliver it faithfully.
 
@@ -97,8 +111,11 @@ def logical_type(
         element: True for the element type of an array.
         full: True when the table's replica identity is FULL.
         typmod: The type modifier.
+        domain: True when the column's type is a domain over it.
     """
-    if wants_full(name, kind, element=element):
+    if domain and element and name == "ltree":
+        return None  # by its native name nobody would know that it is in doubt
+    if wants_full(name, kind, element=element, domain=domain):
         if not full:
             return None
     elif element and name not in _ARRAYS:
@@ -120,9 +137,14 @@ def too_wide(name: str, typmod: int) -> bool:
     return name == "sparsevec" and not 0 < typmod <= _MOST_DIMENSIONS
 
 
-def wants_full(name: str, kind: str, *, element: bool) -> bool:
-    """Return whether a type, or arrays of it, are delivered only under REPLICA IDENTITY FULL."""
-    return (kind == "e" or name in _ARRAYS_WHEN_FULL) if element else name in _WHEN_FULL
+def wants_full(name: str, kind: str, *, element: bool, domain: bool = False) -> bool:
+    """Return whether a type, or arrays of it, are delivered only under REPLICA IDENTITY FULL.
+
+    The connector knows by the type's name how to say that an array is unchanged; of a domain it does not.
+    """
+    if element:
+        return kind == "e" or name in _ARRAYS_WHEN_FULL or (domain and name in _ARRAYS)
+    return name in _WHEN_FULL
 
 
 def array_limit(name: str, kind: str) -> str:

@@ -9,7 +9,7 @@ from headrace.cli.home import HomeOption, home_of
 from headrace.config.pipeline import EngineSpec
 from headrace.config.server import ServerSettings
 from headrace.control.context import Context
-from headrace.local.endpoints import Endpoints
+from headrace.local.endpoints import Endpoints, endpoints_of
 from headrace.local.home import Home
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
@@ -23,15 +23,16 @@ def addresses(home: Home) -> Mapping[str, str]:
     Raises:
         UsageError: When there is neither (``STACK_ABSENT``).
     """
+    settings = ServerSettings.of_environment()
     given = {
         name: str(value)
-        for name, value in ServerSettings().model_dump().items()
+        for name, value in settings.model_dump().items()
         if name in Endpoints.__dataclass_fields__ and value is not None
     }
+    if "kafka_bootstrap" in given and settings.kafka_properties is not None:
+        given["kafka_bootstrap"] += f";{settings.kafka_properties.expanduser().absolute()}"
     if home.exists():
-        from headrace.local.stack import Stack
-
-        return {**Stack(home).endpoints().as_dict(), **given}
+        return {**endpoints_of(home).as_dict(), **given}
     if {"connect_url", "kafka_bootstrap"} <= given.keys():
         return {"lake_path": str(home.lake), **given}
     raise UsageError(

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headrace.cli.rooms import ROOMS
 from headrace.local.home import Home
 
-__all__ = ["HomeOption", "home_of"]
+__all__ = ["HomeOption", "be_at", "home_of", "pasteable"]
+
+_COMMAND = re.compile(rf"\bheadrace (?=(?:{'|'.join(ROOMS)})\b)(?![^`;\n]*--home\b)")
+_named: list[Path] = []
+
+
+def be_at(home: Path) -> None:
+    """Have every command of this process act on an installation, and the commands that it prints too."""
+    _named[:] = [home.expanduser().absolute()]
+    os.environ["HEADRACE_HOME"] = str(_named[0])
+
+
+def _note(context: typer.Context, value: Path | None) -> Path | None:
+    given = context.get_parameter_source("home")  # or the environment did
+    if value is not None and given is not None and given.name == "COMMANDLINE":
+        _named[:] = [value.expanduser().absolute()]
+    return value
+
 
 HomeOption = Annotated[
     Path | None,
-    typer.Option("--home", help="Directory of the stack.", envvar="HEADRACE_HOME", show_default=False),
+    typer.Option(
+        "--home",
+        help="Directory of the stack.",
+        envvar="HEADRACE_HOME",
+        show_default=False,
+        callback=_note,
+    ),
 ]
+
+
+def pasteable(text: str) -> str:
+    """Return a text whose commands act on the installation that this command was told by ``--home``.
+
+    A command that names another one stays as it is.
+    """
+    if not _named:
+        return text
+    return _COMMAND.sub(lambda _: f"headrace --home {shlex.quote(str(_named[0]))} ", text)
 
 
 def home_of(option: Path | None) -> Home:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated
 
@@ -12,12 +13,16 @@ from rich.live import Live
 from rich.markup import escape
 
 from headrace.cli.context import HomeOption, open_context
+from headrace.cli.home import pasteable
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import age, grid, number, size, state_text
 from headrace.control.kafka import Kafka
-from headrace.control.lag import LagReport, measure
+from headrace.control.lag import LagReport, SourceLag, measure
+from headrace.model.errors import SinkError, UsageError
 
 __all__ = ["register", "render"]
+
+_WAIT_EVERY_S = 0.2
 
 
 def render(report: LagReport) -> RenderableType:
@@ -63,9 +68,12 @@ def render(report: LagReport) -> RenderableType:
             )
             for t in report.tables
         ],
+        spare=("applied", *(name for name in ("rejected", "behind") if not any(_all(report, name)))),
+        width=out.width,
     )
     remedies = dict.fromkeys([*(s.remedy for s in report.sources), *(s.remedy for s in report.sinks)])
-    verdict = "[green]in sync[/]" if report.in_sync else "[yellow]not in sync[/]"
+    since = f" as of {age(report.in_sync_age_seconds)} ago"
+    verdict = f"[green]in sync[/]{since}" if report.in_sync else "[yellow]not in sync[/]"
     return Group(
         sources,
         "",
@@ -74,12 +82,37 @@ def render(report: LagReport) -> RenderableType:
         tables,
         "",
         verdict,
-        *(f"[yellow]remedy:[/] {escape(remedy)}" for remedy in remedies if remedy),
+        *(f"[yellow]remedy:[/] {escape(pasteable(remedy))}" for remedy in remedies if remedy),
+        *(f"[cyan]note:[/] {escape(line)}" for source in report.sources for line in _notes(source)),
     )
+
+
+def _notes(source: SourceLag) -> Iterator[str]:
+    for note in source.notes:
+        yield note.message
+        yield f"to take in: {pasteable(note.remedy)}"
+        yield f"to decline: {pasteable(note.decline)}"
+
+
+def _all(report: LagReport, name: str) -> list[int | None]:
+    return [getattr(table, name) for table in report.tables]
 
 
 def _milliseconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f} ms"
+
+
+def _await(look: Callable[[], LagReport], seconds: float) -> tuple[LagReport, bool]:
+    """Look until every store shows what is committed by now; return the last look, and whether they do."""
+    asked = time.monotonic()
+    while True:
+        began = time.monotonic()
+        report = look()
+        if shown := report.shows(began - asked):
+            return report, shown
+        if time.monotonic() - asked >= seconds:
+            return report, False
+        time.sleep(_WAIT_EVERY_S)
 
 
 def register(app: typer.Typer) -> None:
@@ -90,6 +123,15 @@ def register(app: typer.Typer) -> None:
     def lag(
         watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again until interrupted.")] = False,
         interval: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 1.0,
+        wait: Annotated[
+            float | None,
+            typer.Option(
+                min=0,
+                metavar="SECONDS",
+                help="Wait up to so long until it is proven that every store shows all that was committed"
+                " before this command; fail when it is not.",
+            ),
+        ] = None,
         home: HomeOption = None,
         as_json: JsonFlag = False,
     ) -> None:
@@ -98,10 +140,29 @@ def register(app: typer.Typer) -> None:
         Slot lag: bytes of WAL the database keeps. Lag records: offsets a sink has not settled.
         Latency: commit → applied, per change. Freshness: the sink shows the table as of so long ago.
 
-        Example: `headrace lag --watch`
+        Example: `headrace lag --watch`; `headrace lag --wait 30 && run-what-reads-the-index`
         """
+        if watch and wait is not None:
+            raise UsageError(
+                "--watch and --wait do not go together.",
+                code="LAG_WATCH_OR_WAIT",
+                hint="headrace lag --wait 30",
+            )
         context = open_context(home)
         look = partial(measure, context, Kafka(context.kafka_bootstrap))
+        if wait is not None:
+            report, shown = _await(look, wait)
+            if as_json:
+                print_json(report.as_dict())
+            else:
+                out.print(render(report))
+            if not shown:
+                raise SinkError(
+                    f"After {wait:g} s it is not proven that every store shows what was committed before.",
+                    code="LAG_NOT_IN_SYNC",
+                    hint="headrace lag",
+                )
+            return
         if as_json:
             print_json(look().as_dict())
             while watch:

@@ -9,14 +9,27 @@ from functools import wraps
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
+from headrace.cli.home import pasteable
 from headrace.model.errors import HeadraceError
 
 __all__ = ["JsonFlag", "err", "fails_clearly", "out", "print_json"]
 
-out = Console()
-err = Console(stderr=True)
+_UNBROKEN = 10_000
+
+
+class _Console(Console):
+    """Breaks lines to fit a terminal; what goes elsewhere is read by programs, and is never broken."""
+
+    @property  # type: ignore[misc] # nobody sets it
+    def size(self) -> ConsoleDimensions:
+        found = super().size
+        return found if self.is_terminal else ConsoleDimensions(_UNBROKEN, found.height)
+
+
+out: Console = _Console()
+err: Console = _Console(stderr=True)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
@@ -38,7 +51,7 @@ def print_error(error: HeadraceError, *, as_json: bool) -> None:
     err.print(f"[bold red]error[/] [{error.code}] ".replace(f"[{error.code}]", f"\\[{error.code}]"), end="")
     err.print(error.message, markup=False, highlight=False)
     if error.hint:
-        err.print(f"hint: {error.hint}", markup=False, highlight=False, style="yellow")
+        err.print(f"hint: {pasteable(error.hint)}", markup=False, highlight=False, style="yellow")
 
 
 def fails_clearly(command: Callable[P, R]) -> Callable[P, R]:

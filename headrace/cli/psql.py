@@ -88,7 +88,8 @@ def _print(database: Source, statement: str) -> None:
     if not found:
         out.print("[green]✓[/] done")
         return
-    out.print(grid(list(found[0]), [[escape(str(value)) for value in row.values()] for row in found]))
+    cells = [[escape(str(value)) for value in row.values()] for row in found]
+    out.print(grid(list(found[0]), cells, foreign=True))
 
 
 def _prompt(database: Source) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from headrace.cli.output import err, out
-from headrace.control.lag import State
+from headrace.control.verdicts import State
 from headrace.model.finding import Finding
 
 __all__ = ["age", "findings_as_dicts", "grid", "number", "print_findings", "say_to", "size", "state_text"]
@@ -24,6 +25,7 @@ _COLOURS = {
     State.FAILED: "red",
     State.RESYNC_REQUIRED: "bold red",
 }
+_WIDEST = 10_000
 _MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
 
 
@@ -58,15 +60,44 @@ def number(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def grid(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
-    """Return a table; a heading that ends in ``>`` is right-aligned. Cells are markup."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+def grid(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    spare: Sequence[str] = (),
+    width: int = 0,
+    foreign: bool = False,
+) -> Table:
+    """Return a table; a heading that ends in ``>`` is right-aligned. Cells are markup.
+
+    Only the last column is ever broken over several lines, unless it is right-aligned; of a ``foreign``
+    table, whose content we do not know, any may be. ``spare`` names columns to leave out, in this order,
+    while the table is wider than ``width``.
+    """
+    cells = [list(map(str, row)) for row in rows]
+    left_out: list[str] = []
+    while True:
+        kept = [n for n, heading in enumerate(headings) if heading.rstrip(">") not in left_out]
+        table = _table([headings[n] for n in kept], [[row[n] for n in kept] for row in cells], foreign)
+        if not width or len(left_out) == len(spare):
+            return table
+        if Measurement.get(out, out.options.update(width=_WIDEST), table).maximum <= width:
+            return table
+        left_out = [*spare[: len(left_out) + 1]]
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], foreign: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
+        breaks = foreign or (heading is headings[-1] and not heading.endswith(">"))
         table.add_column(
-            heading.rstrip(">"), justify="right" if heading.endswith(">") else "left", overflow="fold"
+            heading.rstrip(">"),
+            justify="right" if heading.endswith(">") else "left",
+            overflow="fold" if breaks else "ellipsis",
+            no_wrap=not breaks,
         )
     for row in rows:
-        table.add_row(*map(str, row))
+        table.add_row(*row)
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +16,10 @@ from headrace.config.secrets import mask_settings
 from headrace.control import lag, sink
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
+from headrace.control.rotate import rotate_sink
+from headrace.control.sink_settings import shown_secrets
 from headrace.model.errors import UsageError
-from sinks.registry import KINDS
+from sinks.registry import KINDS, secret_names
 
 __all__ = ["register"]
 
@@ -48,7 +50,11 @@ def add(
     key_prefix: Annotated[str | None, typer.Option(help="redis: what every key begins with.")] = None,
     prefix: Annotated[str | None, typer.Option(help="elasticsearch: what every index begins with.")] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting, key=value; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Any other setting, key=value; a secret as env:NAME or file:PATH[:key]. May be repeated.",
+        ),
     ] = None,
     on_schema_change: Annotated[
         SchemaPolicy,
@@ -74,7 +80,7 @@ def add(
     settings: dict[str, Any] = {
         **_defaults(kind, name, addresses(home_of(home))),
         **{key: value for key, value in given.items() if value is not None},
-        **dict(map(_pair, setting or ())),
+        **(told := _pairs(setting, kind)),
     }
     entry, findings = sink.add(
         context,
@@ -88,6 +94,7 @@ def add(
         on_schema_change=on_schema_change,
         say=say_to(as_json=as_json),
     )
+    findings = [*findings, *shown_secrets(kind, {**told, **({"url": url} if url else {})})]
     if as_json:
         print_json({**_described(context, entry), "findings": findings_as_dicts(findings)})
         return
@@ -210,6 +217,28 @@ def remove(
     _done(name, "removed", as_json)
 
 
+@commands.command("rotate")
+@fails_clearly
+def rotate(
+    name: Name,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="password=, api_key= or username=; env:NAME or file:PATH[:key]."),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a sink other credentials, once the store has taken them; without --set read its files anew.
+
+    Example: `headrace sink rotate search --set password=env:ES_PASSWORD`
+    """
+    context = open_context(home)
+    told = _pairs(setting, kind := Registry(context.registry).sink(name).kind)
+    rotate_sink(context, name, told)
+    print_findings([] if as_json else shown_secrets(kind, told))
+    _done(name, "uses its new credentials", as_json)
+
+
 def _done(name: str, what: str, as_json: bool) -> None:
     if as_json:
         print_json({"sink": name, "done": what})
@@ -224,12 +253,19 @@ def _defaults(kind: str, name: str, known: Mapping[str, str]) -> dict[str, str]:
     return {setting: known[endpoint]} if endpoint in known else {}
 
 
-def _pair(text: str) -> tuple[str, Any]:
+def _pairs(texts: list[str] | None, kind: str) -> dict[str, Any]:
+    secrets = secret_names(kind)
+    return dict(_pair(text, secrets) for text in texts or ())
+
+
+def _pair(text: str, secrets: Collection[str]) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(
             f"“{text}” is no setting.", code="SINK_SETTINGS_INVALID", hint="Write --set key=value."
         )
+    if key in secrets:
+        return key, value  # a password of digits is no number
     try:
         return key, json.loads(value)
     except ValueError:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from headrace.cli import tables as tables_room
 from headrace.cli.context import HomeOption, addresses, home_of, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import age, findings_as_dicts, grid, print_findings, say_to, size, state_text
-from headrace.config.source import SourceSettings
+from headrace.cli.tables import Keys, declared
+from headrace.config.references import is_reference, read_reference
+from headrace.config.source import NAME, SourceSettings
 from headrace.control import lag, source
 from headrace.control import refresh as following
 from headrace.control.context import Context
+from headrace.control.fitness import check_again
 from headrace.control.registry import Registry, SourceEntry
+from headrace.control.rotate import rotate_source
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
 from headrace.model.position import MAX_PARTITIONS
-from headrace.model.schema import TableId
 
 __all__ = ["register"]
 
 commands = typer.Typer(no_args_is_help=True, help="The source database: check, add, list, show, remove.")
 
 Name = Annotated[str, typer.Argument(help="The source's name.")]
-Url = Annotated[
-    str | None,
-    typer.Argument(
-        help="postgres://user:password@host:port/database, or env:NAME to take it from a variable."
-        " Without it: the local stack's Postgres.",
-        show_default=False,
-    ),
-]
+_ADDRESS = (
+    "postgres://user:password@host:port/database, or env:NAME, or file:PATH[:key]."
+    " Without it: the local stack's Postgres."
+)
+Url = Annotated[str | None, typer.Argument(help=_ADDRESS, show_default=False)]
 Tables = Annotated[
     list[str] | None, typer.Option("--table", "-t", help="A table, schema.name; may be repeated.")
 ]
@@ -41,16 +41,6 @@ Schemas = Annotated[
     list[str] | None,
     typer.Option("--schema", help="All tables of a schema; may be repeated. [default: public]"),
 ]
-
-Keys = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--key",
-        help="Columns of a unique index that identify a table's rows in place of its primary key,"
-        " schema.table=column,column; may be repeated.",
-    ),
-]
-
 
 Partitions = Annotated[
     int,
@@ -66,7 +56,9 @@ Partitions = Annotated[
 @commands.command("check")
 @fails_clearly
 def check(
-    url: Url = None,
+    url: Annotated[
+        str | None, typer.Argument(help=f"{_ADDRESS} Or the name of a source.", show_default=False)
+    ] = None,
     table: Tables = None,
     schema: Schemas = None,
     key: Keys = None,
@@ -74,17 +66,20 @@ def check(
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what speaks for or against following a database. Changes nothing.
+    """Say what speaks for or against following a database, or one that is a source. Changes nothing.
 
     Example: `headrace source check postgres://me@db.example/shop --table public.orders`
     """
-    findings = source.check(
-        _url(url, home),
-        tables=[table_id(name) for name in table or ()],
-        schemas=schema or ["public"],
-        keys=dict(map(_declared, key or ())),
-        partitions=partitions,
-    )
+    if url and NAME.fullmatch(url):
+        findings = check_again(open_context(home), url)
+    else:
+        findings = source.check(
+            _url(url, home),
+            tables=[table_id(name) for name in table or ()],
+            schemas=schema or ["public"],
+            keys=dict(map(declared, key or ())),
+            partitions=partitions,
+        )
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
     if as_json:
         print_json({"fit": fit, "findings": findings_as_dicts(findings)})
@@ -102,9 +97,17 @@ def add(
     table: Tables = None,
     schema: Schemas = None,
     key: Keys = None,
-    wait: Annotated[bool, typer.Option(help="Return only when it streams.")] = True,
+    wait: Annotated[bool, typer.Option(help="Return only when it streams and every row is read.")] = True,
     heartbeat_ms: Annotated[int, typer.Option(min=100, help="Grain of freshness, milliseconds.")] = 1000,
     snapshot_threads: Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")] = 1,
+    load_by_run_mib: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="A table of so many MiB is first loaded by a run: the others stream meanwhile, and what is"
+            " broken off goes on where it was.",
+        ),
+    ] = 512,
     retention_ms: Annotated[
         int,
         typer.Option(
@@ -112,6 +115,12 @@ def add(
         ),
     ] = -1,
     partitions: Partitions = 1,
+    max_record_bytes: Annotated[
+        int,
+        typer.Option(
+            min=1 << 20, max=64 << 20, help="A change with a larger record goes to the dead letter queue."
+        ),
+    ] = 16 << 20,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -126,12 +135,14 @@ def add(
         _url(url, home),
         tables=[table_id(text) for text in table or ()],
         schemas=schema or ["public"],
-        keys=dict(map(_declared, key or ())),
+        keys=dict(map(declared, key or ())),
         settings=SourceSettings(
             heartbeat_ms=heartbeat_ms,
             snapshot_threads=snapshot_threads,
+            load_by_run_mib=load_by_run_mib,
             retention_ms=retention_ms,
             partitions=partitions,
+            max_record_bytes=max_record_bytes,
         ),
         wait=wait,
         say=say_to(as_json=as_json),
@@ -278,30 +289,54 @@ def resume(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> No
 
 @commands.command("remove")
 @fails_clearly
-def remove(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+def remove(
+    name: Name,
+    leave_database: Annotated[
+        bool,
+        typer.Option("--leave-database", help="Leave slot and publication; for a database that is gone."),
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
     """Remove connector, slot, publication and topics. Sinks must be removed first.
 
     Example: `headrace source remove shop`
     """
-    source.remove(open_context(home), name, say=say_to(as_json=as_json))
-    _done(name, "removed", as_json)
+    say = say_to(as_json=as_json)
+    left = source.remove(open_context(home), name, leave_database=leave_database, say=say)
+    if left and not as_json:
+        say("if the database is there after all, run this in it, or its slot keeps the log for ever:")
+    _done(name, "removed", as_json, left)
 
 
-def _declared(text: str) -> tuple[TableId, tuple[str, ...]]:
-    table, equals, columns = text.rpartition("=")
-    if not (table and equals and columns):
+@commands.command("rotate")
+@fails_clearly
+def rotate(
+    name: Name,
+    password: Annotated[str, typer.Argument(help="Where the new password is: env:NAME or file:PATH[:key].")],
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a source's role another password, once the database has taken it; its connector starts over.
+
+    Example: `headrace source rotate shop env:SHOP_PASSWORD`
+    """
+    if not is_reference(password):
         raise UsageError(
-            f"“{text}” declares no key.",
-            code="SOURCE_KEY_INVALID",
-            hint="Write --key schema.table=column,column.",
+            "A password does not belong on a command line.",
+            code="SECRET_ON_COMMAND_LINE",
+            hint=f"headrace source rotate {name} env:NAME, or file:PATH.",
         )
-    return table_id(table), tuple(columns.split(","))
+    rotate_source(open_context(home), name, read_reference(password))
+    _done(name, "uses its new password", as_json)
 
 
-def _done(name: str, what: str, as_json: bool) -> None:
+def _done(name: str, what: str, as_json: bool, left: tuple[str, ...] = ()) -> None:
     if as_json:
-        print_json({"source": name, "done": what})
+        print_json({"source": name, "done": what, **({"left": left} if left else {})})
     else:
+        for statement in left:  # to be pasted: nothing stands before it
+            out.print(statement, markup=False, highlight=False, soft_wrap=True)
         out.print(f"[green]✓[/] {name} {what}", highlight=False)
 
 
@@ -315,16 +350,7 @@ def _url(text: str | None, home: Path | None) -> str:
                 hint="Give its URL, or set HEADRACE_POSTGRES_DSN.",
             )
         return found
-    if not text.startswith("env:"):
-        return text
-    try:
-        return os.environ[text[4:]]
-    except KeyError:
-        raise UsageError(
-            f"The variable {text[4:]} is not set.",
-            code="SOURCE_URL_MISSING",
-            hint=f"export {text[4:]}=postgres://…",
-        ) from None
+    return read_reference(text) if is_reference(text) else text
 
 
 def _described(context: Context, entry: SourceEntry) -> dict[str, Any]:
@@ -358,4 +384,5 @@ def _described(context: Context, entry: SourceEntry) -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this room to ``app``."""
+    tables_room.add_to(commands)
     app.add_typer(commands, name="source")

@@ -14,6 +14,8 @@ from rich.text import Text
 from headrace.cli.context import open_context
 from headrace.cli.home import HomeOption, home_of
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.config.secrets import mask_url
+from headrace.control.first_load import is_left
 from headrace.control.runner import ensure_engine
 from headrace.local.events import ServerStatus, StackEvent
 from headrace.local.stack import Stack
@@ -101,7 +103,7 @@ def up(
 
         names = {name for item in only for name in item.split(",")} if only else None
         endpoints = stack.up(on_event, names, verify=verify)
-        if names is None and any(stack.home.pipelines.glob("*.json")) and _start_engine(home):
+        if names is None and _start_engine(home):
             seconds["engine"] = {"state": "started", "seconds": 0.0}
     took = round(time.monotonic() - began, 2)
     if as_json:
@@ -110,12 +112,15 @@ def up(
         return
     out.print(f"[green]up[/] in {took:.1f} s, home {stack.home.root}", highlight=False)
     for name, value in endpoints.as_dict().items():
-        out.print(f"  {name:<18} {value}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"  {name:<18} {mask_url(value)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _start_engine(home: Path | None) -> bool:
-    """Start the engine that the registered sinks need, unless it runs; return whether it was started."""
-    return ensure_engine(open_context(home))
+    """Start the engine that sinks, runs or first loads need; return whether it was started."""
+    context = open_context(home)
+    places = (context.pipelines.glob("*.json"), (context.run / "runs").glob("*"))
+    needed = any(map(any, places)) or (context.registry.exists() and is_left(context))
+    return needed and ensure_engine(context)
 
 
 @fails_clearly
@@ -133,7 +138,7 @@ def status(home: HomeOption = None, as_json: JsonFlag = False) -> None:
         return
     out.print(_table(servers))
     for name, value in endpoints.items():
-        out.print(f"  {name:<18} {value}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"  {name:<18} {mask_url(value)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _table(servers: list[ServerStatus]) -> Table:
@@ -176,6 +181,9 @@ def down(
     took = round(time.monotonic() - began, 2)
     if as_json:
         print_json({"stopped": stopped, "killed": killed, "purged": purge, "seconds": took})
+        return
+    if not stopped and not purge:
+        out.print(f"nothing of {stack.home.root} ran", highlight=False)
         return
     what = "down and purged" if purge else "down"
     out.print(f"[green]{what}[/] in {took:.1f} s", highlight=False)

@@ -10,9 +10,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from headrace.model.life import life_of
 from headrace.model.schema import TableSchema
+from headrace.observe.disk import make_folder, sync
 
-__all__ = ["EngineSpec", "PipelineSpec", "SchemaPolicy", "TableSpec", "load_pipeline", "write_private"]
+__all__ = [
+    "EngineSpec",
+    "PipelineSpec",
+    "SchemaPolicy",
+    "Swept",
+    "TableSpec",
+    "load_pipeline",
+    "write_private",
+]
 
 
 class _Spec(BaseModel):
@@ -40,17 +50,56 @@ class TableSpec(_Spec):
         epoch: Incarnation of that topic; the high part of every position.
         table: ``TableSchema.as_dict()``.
         partitions: How many the topic has; fixed for the epoch.
+        topic_id: Kafka's identity of the topic; empty in a file of an older version.
+        target: How often another target has taken the place of the first one.
     """
 
     topic: str
     epoch: int = Field(ge=0)
     table: dict[str, Any]
     partitions: int = Field(default=1, ge=1)
+    topic_id: str = ""
+    target: int = Field(default=0, ge=0)
+
+    @property
+    def life(self) -> str:
+        """Return the name under which progress of this incarnation is kept."""
+        return life_of(self.topic, self.topic_id)
 
     @property
     def schema_(self) -> TableSchema:
         """Return the table's schema."""
         return TableSchema.from_dict(self.table)
+
+
+class OriginSpec(_Spec):
+    """Where a source's values may be looked up.
+
+    Args:
+        kind: Source kind, see ``connectors.registry``.
+        address: Of the database, without its password.
+        secret: File that has the password, under the name ``password``.
+    """
+
+    kind: str
+    address: str
+    secret: Path
+
+
+class Swept(_Spec):
+    """The last complete run that read a table anew, for replays from before it.
+
+    Rows below the marks that the run did not see are gone, though no record of the topic says so. After
+    records from below ``ends`` were applied again, rows below the marks are removed once more.
+
+    Args:
+        marks: Per partition: the offset at which the run began. Every row that was there then has a record
+            from here on, up to its end; one whose version is below was gone.
+        ends: Per partition: the offset after the run's last record.
+    """
+
+    marks: tuple[int, ...]
+    ends: tuple[int, ...]
 
 
 class PipelineSpec(_Spec):
@@ -61,6 +110,7 @@ class PipelineSpec(_Spec):
         kind: Sink kind, see ``sinks.registry``.
         settings: The kind's own settings.
         source: The source's name.
+        origin: Whom to ask for values that the connector may have lost; None in a file of an older version.
         kafka_bootstrap: Broker addresses.
         placeholder: What the connector sends for a value it does not know (unchanged TOAST).
         tables: What to mirror.
@@ -70,7 +120,10 @@ class PipelineSpec(_Spec):
         home: The installation, as claims name it.
         holder: Whom the running query claimed the targets as; set by the engine.
         on_schema_change: What to do when columns change.
-        paused: True keeps the query stopped.
+        renewed_ms: When its secrets were renewed; another value has the store opened anew.
+        paused: True keeps the query stopped; only a person's command changes it.
+        withheld: True keeps the query stopped while a command works on the sink's targets.
+        swept: Topic → the last complete run that read its table anew; absent where there was none.
         max_offsets_per_trigger: Upper bound of records in one micro-batch.
     """
 
@@ -78,6 +131,7 @@ class PipelineSpec(_Spec):
     kind: str
     settings: dict[str, Any]
     source: str
+    origin: OriginSpec | None = None
     kafka_bootstrap: str
     placeholder: str
     tables: tuple[TableSpec, ...]
@@ -88,7 +142,15 @@ class PipelineSpec(_Spec):
     holder: str = ""
     on_schema_change: SchemaPolicy = SchemaPolicy.LENIENT
     paused: bool = False
+    withheld: bool = False
+    renewed_ms: int = 0
+    swept: dict[str, Swept] = {}
     max_offsets_per_trigger: int = 50_000
+
+    @property
+    def runs(self) -> bool:
+        """Return whether there is to be a query."""
+        return not self.paused and not self.withheld
 
 
 DRIVER_JVM = ("-XX:+UseSerialGC",)
@@ -131,11 +193,12 @@ def load_pipeline(path: Path) -> PipelineSpec:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace ``path`` atomically with ``text``, readable by the owner only."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Replace ``path`` atomically and durably with ``text``, readable by the owner only."""
+    make_folder(path.parent, 0o700)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "w") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
     Path(temporary).replace(path)
+    sync(path.parent)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from headrace.config.pipeline import write_private
 
-__all__ = ["MASK", "SecretRef", "mask_settings", "mask_text", "mask_url"]
+__all__ = ["MASK", "SecretRef", "is_secret", "mask_settings", "mask_text", "mask_url"]
 
 MASK = "***"
-_SENSITIVE = re.compile(r"pass(word|wd)?$|secret|token|api_?key|credential", re.IGNORECASE)
+_SENSITIVE = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential", re.IGNORECASE)
 _IN_URL = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^\s:/@]*):(?P<secret>[^\s@]+)@", re.IGNORECASE
+    # Up to the last @ before another URL begins: a password may hold one, or a slash, that nobody encoded.
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^\s:/@]*):(?:(?!://)\S)+@",
+    re.IGNORECASE,
 )
-_IN_DSN = re.compile(r"(?P<name>password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&;,]+)", re.IGNORECASE)
+_IN_DSN = re.compile(
+    r"(?P<name>\b[\w.-]*(?:pass(?:word|wd|phrase)?|secret|token|api_?key|credential)\s*=\s*)"
+    r"('(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s&;,]+)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,10 @@ class SecretRef:
         """Write the secret as the file's only property."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(self.path, f"{self.key}={_escaped(secret)}\n")
+        folder = self.path.parent.stat()
+        if folder.st_uid != os.geteuid() == 0:
+            # Who reads it, Connect, runs under the account that the directory is of.
+            os.chown(self.path, folder.st_uid, folder.st_gid, follow_symlinks=False)
 
     def read(self) -> str:
         """Return the secret.
@@ -74,13 +84,14 @@ def _unescaped(text: str) -> str:
     return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
 
 
+def is_secret(name: str) -> bool:
+    """Say whether a parameter or setting of that name holds a secret."""
+    return _SENSITIVE.search(name) is not None
+
+
 def mask_url(url: str) -> str:
-    """Return ``url`` with its password replaced; a text that is no URL is masked as text."""
-    parts = urlsplit(url)
-    if not parts.scheme or parts.password is None:
-        return mask_text(url)
-    host = parts.netloc.rpartition("@")[2]
-    return mask_text(urlunsplit(parts._replace(netloc=f"{parts.username or ''}:{MASK}@{host}")))
+    """Return a URL, or several separated by commas, with the passwords in it replaced."""
+    return mask_text(url)
 
 
 def mask_text(text: str) -> str:
@@ -95,7 +106,7 @@ def mask_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         if isinstance(value, Mapping):
             shown[name] = mask_settings(value)
-        elif value is not None and _SENSITIVE.search(name):
+        elif value is not None and is_secret(name):
             shown[name] = MASK
         else:
             shown[name] = mask_url(value) if isinstance(value, str) else value

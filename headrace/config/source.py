@@ -39,9 +39,14 @@ class SourceSettings(BaseModel):
         heartbeat_ms: How often the connector writes its beat; the grain of freshness, milliseconds.
         snapshot_threads: Parallel readers of the initial snapshot.
         snapshot_chunk_rows: Rows read at once by an incremental snapshot.
+        load_by_run_mib: A table of at least so many MiB is first loaded by a run; smaller ones by the
+            connector's initial snapshot, before it streams.
         retention_ms: How long topics keep changes; -1 for ever, which lets a later sink load from them.
         partitions: Partitions of each table's topic; with several, one table's changes are applied
             by several tasks at once.
+        max_record_bytes: A change whose record is larger is set aside by name; the others go on.
+        bounded: Whether the Connect worker has the converter that does so. Without it such a change stops
+            the connector.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,5 +54,8 @@ class SourceSettings(BaseModel):
     heartbeat_ms: Annotated[int, Field(ge=100, le=600_000)] = 1_000
     snapshot_threads: Annotated[int, Field(ge=1, le=16)] = 1
     snapshot_chunk_rows: Annotated[int, Field(ge=16, le=100_000)] = 8_192
+    load_by_run_mib: Annotated[int, Field(ge=0)] = 512
     retention_ms: Annotated[int, Field(ge=-1)] = -1
     partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 1
+    max_record_bytes: Annotated[int, Field(ge=1 << 20, le=64 << 20)] = 16 << 20
+    bounded: bool = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from connectors import registry as kinds
 from connectors.base import Capture, Source
 from headrace.config.secrets import SecretRef
@@ -10,7 +12,7 @@ from headrace.control.context import Context
 from headrace.control.registry import SourceEntry
 from headrace.model.errors import SourceError
 
-__all__ = ["capture_of", "secret_of", "source_of"]
+__all__ = ["capture_now", "capture_of", "secret_of", "source_of"]
 
 
 def secret_of(context: Context, name: str) -> SecretRef:
@@ -32,7 +34,7 @@ def source_of(context: Context, entry: SourceEntry) -> Source:
             code="SOURCE_SECRET_LOST",
             hint=f"Write password=… to {context.secrets / entry.name}.properties, mode 0600.",
         ) from error
-    return kinds.build(entry.kind, entry.address, password)
+    return kinds.build(entry.kind, entry.address, password, entry.name)
 
 
 def capture_of(context: Context, entry: SourceEntry) -> Capture:
@@ -42,5 +44,16 @@ def capture_of(context: Context, entry: SourceEntry) -> Capture:
         tables=tuple(table.schema for table in entry.tables),
         placeholder=entry.placeholder,
         password=secret_of(context, entry.name).placeholder,
-        settings=SourceSettings(**entry.settings),
+        # A source of before there was the converter has none.
+        settings=SourceSettings(**{"bounded": False, **entry.settings}),
     )
+
+
+def capture_now(source: Source, capture: Capture) -> Capture:
+    """Return the capture with its tables as the catalogue has them now, and with the columns to leave out.
+
+    The registry does not keep those; the connector's configuration names them.
+    """
+    declared = {schema.table: schema.key for schema in capture.tables if schema.declared}
+    tables = [schema.table for schema in capture.tables]
+    return replace(capture, tables=tuple(source.catalogue(tables, declared)))

@@ -6,15 +6,19 @@ import json
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.config.pipeline import write_private
 from headrace.control.context import Context
+from headrace.control.registry import Registry
 from headrace.model.claim import Claim
-from headrace.model.errors import SinkError
-from headrace.model.schema import TableSchema
-from sinks.base import Sink
+from headrace.model.errors import SinkError, UsageError
+from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["claim_targets", "installation", "owner_file"]
+if TYPE_CHECKING:
+    from sinks.base import Sink
+
+__all__ = ["claim_targets", "installation", "owner_file", "refuse_own", "strangers"]
 
 
 def installation(context: Context) -> str:
@@ -50,6 +54,35 @@ def claim_targets(
     write_private(path, json.dumps([claim.holder, *known]))
     if sink.claim(schemas, claim, standing):
         raise _taken(name, next(iter(sink.claims(schemas).values()), claim))
+
+
+def refuse_own(context: Context, name: str, sink: Sink, schemas: Sequence[TableSchema]) -> None:
+    """Refuse targets that another sink of this registry writes to, however their address is spelled.
+
+    Raises:
+        UsageError: ``SINK_TARGET_TAKEN``.
+    """
+    known = {entry.name for entry in Registry(context.registry).sinks()} - {name}
+    home = installation(context)
+    for table, claim in sink.claims(schemas).items():
+        if claim.home == home and claim.sink in known:
+            raise UsageError(
+                f"Sink {claim.sink} writes to the same target of {table} already.",
+                code="SINK_TARGET_TAKEN",
+                hint="Give the new sink another prefix or path.",
+            )
+
+
+def strangers(
+    context: Context, name: str, sink: Sink, schemas: Sequence[TableSchema]
+) -> dict[TableId, Claim]:
+    """Return the claims upon targets that are neither this sink's own nor of before it noted them."""
+    path, home = owner_file(context, name), installation(context)
+    known = json.loads(path.read_bytes()) if path.exists() else None
+    standing = sink.claims(schemas)
+    if known is None:
+        return {table: claim for table, claim in standing.items() if claim.home != home}
+    return {table: claim for table, claim in standing.items() if claim.holder not in known}
 
 
 def _taken(name: str, claim: Claim) -> SinkError:

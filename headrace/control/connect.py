@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
-from headrace.config.secrets import mask_text
+from headrace.config.secrets import mask_text, mask_url
 from headrace.model.errors import SourceError, StackError
 
 __all__ = ["Connect", "ConnectorState"]
@@ -23,6 +23,7 @@ class _Busy(Exception):
 
 _EXISTS = {"exists": True}
 _CHANGES_S = 60.0
+_SETTLES_S = 20.0
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
 _PASSING = (_Busy, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError)
 
@@ -50,6 +51,16 @@ class ConnectorState:
         return self.connector == self.task == "RUNNING"
 
     @property
+    def at_rest(self) -> bool:
+        """Return whether it reads nothing and will not by itself: it was told so, or has given up."""
+        return self.failed or self.connector in ("PAUSED", "STOPPED")
+
+    @property
+    def words(self) -> str:
+        """Return what is to be told of it, in a few words."""
+        return self.trace or f"it is {self.connector.lower()}, its task {self.task.lower()}"
+
+    @property
     def failed(self) -> bool:
         """Return whether either has given up."""
         return "FAILED" in (self.connector, self.task)
@@ -63,15 +74,20 @@ class Connect:
         patience: Seconds to keep asking while they are starting or rebalancing.
 
     Raises:
-        StackError: From every call, when Connect does not answer (``CONNECT_UNREACHABLE``).
+        StackError: From every call, when Connect does not answer (``CONNECT_UNREACHABLE``),
+            or fails at what it was asked for (``CONNECT_TROUBLED``).
         SourceError: When it refuses (``CONNECTOR_REFUSED``).
     """
 
     def __init__(self, url: str, *, patience: float = 30.0) -> None:
-        self._url = url.rstrip("/")
+        self._url = mask_url(url.rstrip("/"))
         self._patience = patience
-        secure = self._url.startswith("https:")  # else loading the authorities would take most of a call
-        self._client = httpx.Client(base_url=self._url, timeout=60, trust_env=False, verify=secure)
+        given = httpx.URL(url.rstrip("/"))
+        # Out of the address, for the client's errors and logs name it whole.
+        login = (given.username, given.password) if given.userinfo else None
+        bare = given.copy_with(username=None, password=None)
+        secure = given.scheme == "https"  # else loading the authorities would take most of a call
+        self._client = httpx.Client(base_url=bare, auth=login, timeout=60, trust_env=False, verify=secure)
 
     def __enter__(self) -> Connect:
         return self
@@ -86,6 +102,20 @@ class Connect:
             # An earlier try got through; if it was that of a process killed since, it says something else.
             self._call("PUT", f"/connectors/{name}/config", json=config)
 
+    def replace(self, name: str, config: dict[str, str]) -> None:
+        """Give a connector other properties; return when it runs with them, if it did before.
+
+        Raises:
+            SourceError: When it does not run again in time (``CONNECTOR_NOT_RUNNING``).
+        """
+        running = self.state(name).running
+        if running:
+            self._halt_task(name)
+        self._call("PUT", f"/connectors/{name}/config", json=config)
+        if running:
+            self.resume(name)
+            self._until(name, lambda state: state.running or state.failed)
+
     def state(self, name: str) -> ConnectorState:
         """Return how the connector does."""
         found = self._call("GET", f"/connectors/{name}/status", missing={})
@@ -98,10 +128,24 @@ class Connect:
             position_lost="is no longer available on the server" in trace,
         )
 
+    def settled(self, name: str) -> ConnectorState:
+        """Return how the connector does when it is between two states no more; it waits a while for that."""
+        deadline = time.monotonic() + _SETTLES_S
+        while True:
+            state = self.state(name)
+            if state.running or state.at_rest or state.connector == "ABSENT" or time.monotonic() > deadline:
+                return state
+            time.sleep(0.2)
+
     def config(self, name: str) -> dict[str, str]:
         """Return the connector's properties; empty when there is no such connector."""
         found: dict[str, str] = self._call("GET", f"/connectors/{name}/config", missing={})
         return found
+
+    def converts(self, name: str) -> bool:
+        """Return whether the worker has a converter of this class."""
+        found: list[dict[str, str]] = self._call("GET", "/connector-plugins?connectorsOnly=false")
+        return name in (plugin["class"] for plugin in found)
 
     def offset(self, name: str) -> dict[str, Any]:
         """Return the source position Connect has stored; empty when there is none."""
@@ -125,9 +169,28 @@ class Connect:
         """End the task, keep the configuration and the positions."""
         self._call("PUT", f"/connectors/{name}/stop", missing={})
 
+    def halt(self, name: str, *, again: str) -> None:
+        """End the task and forget the positions; return when both is done. A connector that is not there is.
+
+        Args:
+            name: The connector.
+            again: What to run when it does not end in time.
+
+        Raises:
+            SourceError: When it does not end in time (``CONNECTOR_NOT_RUNNING``).
+        """
+        self.stop(name)
+        self._until(name, lambda s: s.connector in ("STOPPED", "ABSENT") and s.task == "ABSENT", again)
+        self.forget_offsets(name)
+
     def restart(self, name: str) -> None:
         """Start what has failed again."""
         self._call("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true", missing={})
+
+    def revive(self, name: str) -> None:
+        """Read on, whether it was told to rest or has failed."""
+        self.resume(name)
+        self.restart(name)
 
     def start_over(self, name: str) -> None:
         """End the task and start it again, so that it reads the tables' columns anew; return when it runs.
@@ -139,19 +202,22 @@ class Connect:
         """
         if not self.state(name).running:
             return
-        self.stop(name)
-        self._until(name, lambda state: state.connector == "STOPPED" and state.task == "ABSENT")
+        self._halt_task(name)
         self.resume(name)
         self._until(name, lambda state: state.running or state.failed)
 
-    def _until(self, name: str, there: Callable[[ConnectorState], bool]) -> None:
+    def _halt_task(self, name: str) -> None:
+        self.stop(name)
+        self._until(name, lambda state: state.connector == "STOPPED" and state.task == "ABSENT")
+
+    def _until(self, name: str, there: Callable[[ConnectorState], bool], again: str = "") -> None:
         deadline = time.monotonic() + _CHANGES_S
         while not there(state := self.state(name)):
             if time.monotonic() > deadline:
                 raise SourceError(
                     f"The connector {name} is {state.connector}, its task {state.task}.",
                     code="CONNECTOR_NOT_RUNNING",
-                    hint="headrace lag; then headrace source resume.",
+                    hint=again or f"headrace source resume {name.removeprefix('headrace_')}",
                 )
             time.sleep(0.1)
 
@@ -174,7 +240,7 @@ class Connect:
             raise StackError(
                 f"Kafka Connect at {self._url} does not answer: {error or type(error).__name__}",
                 code="CONNECT_UNREACHABLE",
-                hint="Start it with `headrace up`; its log is connect.log in the data directory.",
+                hint="`headrace up` starts the local one; of another, check HEADRACE_CONNECT_URL.",
             ) from error
 
     def _once(self, method: str, path: str, json: Any, missing: dict[str, Any] | None) -> Any:
@@ -185,11 +251,18 @@ class Connect:
             return _EXISTS
         if answer.status_code == httpx.codes.CONFLICT or answer.status_code >= 502:
             raise _Busy(f"it is busy ({answer.status_code})")
-        if answer.is_error:
+        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+            raise StackError(
+                f"Kafka Connect has trouble of its own: {_complaint(answer)}",
+                code="CONNECT_TROUBLED",
+                hint="Start Kafka Connect anew, as `headrace down` and `headrace up` do with the local one."
+                " Then run the same command again.",
+            )
+        if not answer.is_success:  # nor is a redirect followed: whoever sends us elsewhere gets nothing
             raise SourceError(
                 f"Kafka Connect refuses: {_complaint(answer)}",
                 code="CONNECTOR_REFUSED",
-                hint="Run `headrace source check` on the database; details are in Connect's log.",
+                hint="Run `headrace source check URL` on the database; details are in Connect's log.",
             )
         return answer.json() if answer.content else {}
 

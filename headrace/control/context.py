@@ -45,6 +45,11 @@ class Context:
     run: Path
     engine: Callable[[], EngineSpec]
 
+    @property
+    def sink_secrets(self) -> Path:
+        """Directory of the sinks' secrets; beside the sources', for Connect's workers read those."""
+        return self.registry.parent / "sink-secrets"
+
     def dump(self) -> str:
         """Return the addresses and directories as JSON; see :meth:`load`."""
         told = {

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from headrace.config.request import Request
 from headrace.control.context import Context
-from headrace.control.desk import ask, leave
+from headrace.control.desk import ask
 from headrace.control.registry import DeadLetterEntry, DeadLetterFile, Registry, now_ms
+from headrace.control.remedies import read_anew
 from headrace.model.errors import UsageError
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
-from spark_jobs.desk import Request
 from spark_jobs.held import load_holds, nameless_row
 from spark_jobs.letters import read_letters
 
@@ -76,7 +77,7 @@ def letters(context: Context, chosen: Chosen) -> list[DeadLetterEntry]:
     registry = Registry(context.registry)
     with registry.begin() as session:
         _index(context, session)
-        _mark_superseded(context, session)
+        _follow_holds(context, session)
         return list(
             session.scalars(
                 select(DeadLetterEntry)
@@ -99,15 +100,18 @@ def letter(context: Context, number: int) -> tuple[DeadLetterEntry, Letter]:
             f"There is no letter {number}.", code="LETTER_UNKNOWN", hint="headrace dlq list --state all"
         )
     entry = found[0]
-    file = context.dead_letters / entry.sink / entry.file
+    file = _file(context, entry)
     if file.exists():
         for one in read_letters(file):
             if one.id == _id(entry):
                 return entry, one
+    registry = Registry(context.registry)
+    source = registry.source(registry.sink(entry.sink).source)
+    tables = [table.schema for table in source.tables if str(table.schema.table) == entry.table]
     raise UsageError(
         f"The file {entry.file}, which held letter {number}, is gone.",
         code="LETTER_GONE",
-        hint="headrace resnapshot reads its row anew.",
+        hint=read_anew(source, tables),
     )
 
 
@@ -130,10 +134,9 @@ def replay(
     everything = letters(context, Chosen(state=chosen.state))
     meant = {entry.number for entry in letters(context, chosen)}
     rows = {_row(entry) for entry in everything if entry.number in meant}
-    selected = [entry for entry in everything if _row(entry) in rows and not _too_old(entry)]
-    refused: Counter[str] = Counter(
-        {"LETTER_TOO_OLD": sum(_row(e) in rows and _too_old(e) for e in everything)}
-    )
+    why = {entry.number: _unusable(context, entry) for entry in everything if _row(entry) in rows}
+    selected = [entry for entry in everything if why.get(entry.number) == ""]
+    refused: Counter[str] = Counter(filter(None, why.values()))
     done = tried = 0
     for sink in sorted({entry.sink for entry in selected}):
         for part in _parts([entry for entry in selected if entry.sink == sink]):
@@ -148,18 +151,15 @@ def replay(
 
 
 def discard(context: Context, chosen: Chosen) -> int:
-    """Give letters up; return how many. Their rows stay behind until a newer change or a resnapshot."""
+    """Give letters up; return how many.
+
+    Their rows stay behind until a newer change or a resnapshot. A record without a key may have been a
+    change of any row: its table stays behind until a resnapshot.
+    """
     selected = letters(context, chosen)
     with Registry(context.registry).begin() as session:
         for entry in selected:
             _decide(session, entry.number, LetterState.DISCARDED)
-    for sink in {entry.sink for entry in selected}:
-        release: dict[str, list[str]] = {}
-        for entry in selected:
-            if entry.sink == sink and entry.row is None:
-                release.setdefault(entry.table, []).append(nameless_row(entry.partition, entry.offset))
-        if release and (context.pipelines / f"{sink}.json").exists():
-            leave(context, sink, Request(release=release))
     Registry(context.registry).note("dead letters", "discarded", letters=len(selected))
     return len(selected)
 
@@ -222,18 +222,27 @@ def _entry(found: Letter, path: Path) -> DeadLetterEntry:
     )
 
 
-def _mark_superseded(context: Context, session: Session) -> None:
-    waiting = session.scalars(
-        select(DeadLetterEntry).where(DeadLetterEntry.state == LetterState.WAITING.value)
-    )
-    holds = {}
-    for entry in waiting:
-        if entry.sink not in holds:
-            holds[entry.sink] = load_holds(context.checkpoints / entry.sink)
-        version = Position(entry.epoch, entry.offset, entry.partition).version
-        row = nameless_row(entry.partition, entry.offset) if entry.row is None else entry.row
-        if version not in holds[entry.sink].held.get(entry.table, {}).get(row, ()):
-            entry.state, entry.decided_ms = LetterState.SUPERSEDED.value, now_ms()
+def _follow_holds(context: Context, session: Session) -> None:
+    """Mark as superseded what no row lacks any more; and as waiting what one lacks again.
+
+    A change that was made good is rejected once more when a store that was lost is filled again.
+    """
+    waiting, superseded = LetterState.WAITING.value, LetterState.SUPERSEDED.value
+    good = (superseded, LetterState.REPLAYED.value)
+    sinks = select(DeadLetterEntry.sink).where(DeadLetterEntry.state.in_((waiting, *good))).distinct()
+    for sink in list(session.scalars(sinks)):
+        held = load_holds(context.checkpoints / sink).held
+        # What was made good is looked at in tables only of which rows lack something: it may be much.
+        again = and_(DeadLetterEntry.state.in_(good), DeadLetterEntry.table.in_(held))
+        meant = or_(DeadLetterEntry.state == waiting, again)
+        for entry in session.scalars(select(DeadLetterEntry).where(DeadLetterEntry.sink == sink, meant)):
+            version = Position(entry.epoch, entry.offset, entry.partition).version
+            row = nameless_row(entry.partition, entry.offset) if entry.row is None else entry.row
+            lacking = version in held.get(entry.table, {}).get(row, ())
+            if lacking and entry.state != waiting:
+                entry.state, entry.decided_ms = waiting, None
+            elif not lacking and entry.state == waiting:
+                entry.state, entry.decided_ms = superseded, now_ms()
 
 
 def _conditions(chosen: Chosen) -> Iterator[ColumnElement[bool]]:
@@ -257,9 +266,18 @@ def _id(entry: DeadLetterEntry) -> LetterId:
     return LetterId(entry.topic, entry.epoch, entry.partition, entry.offset)
 
 
-def _too_old(entry: DeadLetterEntry) -> bool:
-    """Return whether a store may have forgotten a later delete of a row that nobody could name."""
-    return entry.row is None and now_ms() - entry.at_ms > _NAMELESS_WITHIN_MS
+def _file(context: Context, entry: DeadLetterEntry) -> Path:
+    return context.dead_letters / entry.sink / entry.file
+
+
+def _unusable(context: Context, entry: DeadLetterEntry) -> str:
+    """Return why a letter cannot be applied again; empty when it can.
+
+    A store may have forgotten a later delete of a row that nobody could name.
+    """
+    if entry.row is None and now_ms() - entry.at_ms > _NAMELESS_WITHIN_MS:
+        return "LETTER_TOO_OLD"
+    return "" if _file(context, entry).exists() else "LETTER_GONE"
 
 
 def _parts(entries: Iterable[DeadLetterEntry]) -> Iterator[list[DeadLetterEntry]]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import write_private
+from headrace.config.request import Request
 from headrace.control.context import Context
 from headrace.control.runner import engine_state
 from headrace.model.errors import SinkError
-from spark_jobs.desk import Request
 
 __all__ = ["ask", "leave"]
 

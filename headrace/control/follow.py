@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["Follower", "main", "wanted"]
+__all__ = ["COLUMNS_SEEN", "Follower", "main", "wanted"]
 
 _log = logging.getLogger("headrace")
 
@@ -27,6 +27,8 @@ _FIRST_PAUSE_S = 10.0
 _LONGEST_PAUSE_S = 600.0
 _BY_ITSELF = ("lenient", "evolve")
 _PENDING = "follow-{source}.json"
+COLUMNS_SEEN = "columns-{source}"
+"""File that is there while the watcher sees columns that are not followed; no record tells of them yet."""
 
 
 def wanted(pipelines: Path, progress: Path, run: Path) -> dict[str, list[str]]:
@@ -37,7 +39,8 @@ def wanted(pipelines: Path, progress: Path, run: Path) -> dict[str, list[str]]:
         if spec.get("paused") or spec.get("on_schema_change", "") not in _BY_ITSELF:
             continue
         drifts = [table.get("drift") or {} for table in told.get("tables", {}).values()]
-        pending = (run / _PENDING.format(source=spec["source"])).exists()
+        files = (_PENDING, COLUMNS_SEEN)
+        pending = any((run / name.format(source=spec["source"])).exists() for name in files)
         if pending or any((drift.get("added") or drift.get("missing")) for drift in drifts):
             found.setdefault(spec["source"], []).append(spec["sink"])
     return found
@@ -109,16 +112,17 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> int:
     """Have ``sinks`` follow the tables of ``source``; return the exit code."""
     # Imported here: the guardian only looks, and stays small.
+    from headrace.config.logs import begin_log
     from headrace.config.pipeline import EngineSpec, SchemaPolicy, write_private
     from headrace.control.context import Context
     from headrace.control.refresh import refresh
     from headrace.control.registry import Registry
-    from headrace.control.resnapshot import resnapshot
+    from headrace.control.runs.start import start, wait
     from headrace.model.errors import HeadraceError
     from headrace.model.schema import TableId
 
     signal.signal(signal.SIGTERM, _stop)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    begin_log(logging.INFO)
     context = Context.load(
         Path(context_file).read_text(encoding="utf-8"),
         lambda: EngineSpec.model_validate_json(Path(engine_file).read_bytes()),
@@ -128,14 +132,27 @@ def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> 
     try:
         policies = {sink.name: sink.on_schema_change for sink in registry.sinks(source)}
         emptied = any(policies.get(name) == SchemaPolicy.EVOLVE.value for name in sinks)
-        known = {tuple(table) for table in json.loads(pending.read_text())} if pending.exists() else set()
+        to_do = json.loads(pending.read_text()) if pending.exists() else {}
+        to_do = to_do if isinstance(to_do, dict) else {"tables": to_do}  # of an older version
         changed = refresh(context, source, sinks=sinks, read_anew=False, say=_log.info)
         anew = [change.table for change in changed if change.grown or (change.dropped and emptied)]
+        known = {tuple(table) for table in to_do.get("tables", ())}
         tables = sorted(known | {(table.schema, table.name) for table in anew})
         if tables:
-            write_private(pending, json.dumps(tables))
-            named = [TableId(*table) for table in tables]
-            resnapshot(context, source, tables=named, sinks=sinks, say=_log.info)
+            # A run that was begun before this change has read rows without it.
+            run = to_do.get("run") if not anew else None
+            write_private(pending, json.dumps({"tables": tables, "run": run}))
+            if run is None:
+                named = [TableId(*table) for table in tables]
+                why = "columns have changed"
+                run = start(context, source, tables=named, sinks=sinks, why=why, queue=True).id
+                write_private(pending, json.dumps({"tables": tables, "run": run}))
+            try:
+                wait(context, run, patient=True, say=_log.info)
+            except HeadraceError:
+                # What is left to do stays noted, for a run of its own.
+                write_private(pending, json.dumps({"tables": tables, "run": None}))
+                raise
             pending.unlink(missing_ok=True)
     except HeadraceError as error:
         _log.error("%s does not follow %s: %s (%s)", ", ".join(sinks), source, error.message, error.code)

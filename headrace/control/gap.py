@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from connectors.base import Hold
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
-from headrace.control.registry import SourceEntry
+from headrace.control.history import note_position, went_back
+from headrace.control.registry import Registry, SourceEntry
+from headrace.model.errors import SourceError
 
-__all__ = ["START_OVER", "find_gap", "gap_between"]
+__all__ = ["START_OVER", "another_key", "find_gap", "gap_between", "gap_error"]
 
-START_OVER = (
-    "Start over: `headrace sink remove` for each sink (without --purge), `headrace source remove {name}`,"
-    " then add the source and the sinks again; rows that are gone are removed from the sinks."
-)
+START_OVER = "headrace recover {name}"
 
 _POSITIONS = ("lsn", "lsn_proc", "lsn_commit")
+
+
+def gap_error(name: str, reason: str) -> SourceError:
+    """Return the error of a command that would hide that changes of a source are lost (``SOURCE_GAP``)."""
+    return SourceError(
+        f"Changes of {name} are lost: {reason}.", code="SOURCE_GAP", hint=START_OVER.format(name=name)
+    )
+
+
+def another_key(source: str, sinks: Sequence[str]) -> str:
+    """Return what to do when a table has another key: other rows are meant than those mirrored."""
+    removing = "".join(f"headrace sink remove {sink} --purge; " for sink in sinks)
+    return f"{removing}headrace source remove {source}; then add them again"
 
 
 def find_gap(context: Context, entry: SourceEntry) -> str:
@@ -23,11 +37,13 @@ def find_gap(context: Context, entry: SourceEntry) -> str:
     capture = capture_of(context, entry)
     hold = source_of(context, entry).hold(capture)
     with Connect(context.connect_url) as connect:
-        return gap_between(connect, entry, hold, connect.state(capture.connector))
+        return gap_between(Registry(context.registry), connect, entry, hold, connect.state(capture.connector))
 
 
-def gap_between(connect: Connect, entry: SourceEntry, hold: Hold, state: ConnectorState) -> str:
-    """Return why changes are lost, given what database and Connect say.
+def gap_between(
+    registry: Registry, connect: Connect, entry: SourceEntry, hold: Hold, state: ConnectorState
+) -> str:
+    """Return why changes are lost, given what database and Connect say; remember where the log is if not.
 
     While the connector is at rest, the slot must not have moved past the position Connect has
     stored: somebody else has then consumed what lies between. The connector itself does not
@@ -42,12 +58,19 @@ def gap_between(connect: Connect, entry: SourceEntry, hold: Hold, state: Connect
         return "the database is another cluster than the one that was added"
     if state.position_lost:
         return "the slot no longer has what the connector was to read next"
-    if not loaded or state.running or hold.confirmed is None:
+    if not loaded:
         return ""
     stored = connect.offset(f"headrace_{entry.name}")
     read = max((int(stored[name]) for name in _POSITIONS if stored.get(name) is not None), default=None)
+    if back := went_back(entry, hold, read, at_rest=state.at_rest):
+        return back
+    if not state.at_rest or hold.confirmed is None:
+        # A worker that has just started knows neither the connector nor its position yet.
+        note_position(registry, entry, hold, read)
+        return ""
     if read is None:
         return "Connect has lost the position up to which it has read"
     if hold.confirmed > read:
         return f"the slot was moved past {hold.confirmed - read} bytes of WAL that were never read"
+    note_position(registry, entry, hold, read)
     return ""

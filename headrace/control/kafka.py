@@ -10,9 +10,11 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -27,6 +29,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
+from headrace.config.kafka import KafkaAddress
 from headrace.model.errors import StackError
 
 __all__ = ["Kafka", "Topic", "ends_of"]
@@ -83,8 +86,9 @@ class Kafka:
     """
 
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 10_000, **_QUIET})
+        self._bootstrap = KafkaAddress.parse(bootstrap).bootstrap
+        self._reach = KafkaAddress.parse(bootstrap).librdkafka()
+        self._admin = AdminClient({**self._reach, "socket.timeout.ms": 10_000, **_QUIET})
         self._idle: list[Consumer] = []
 
     def create(self, topics: Sequence[Topic]) -> list[str]:
@@ -135,11 +139,14 @@ class Kafka:
                 raise self._trouble(error, f"{what} {name}") from error
         return done
 
-    def ends(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    def ends(
+        self, names: Sequence[str], *, committed: bool = False
+    ) -> dict[tuple[str, int], tuple[int, int]]:
         """Return ``(topic, partition)`` → first kept offset and the offset after the last record.
 
         The end is the log's, not that of committed transactions: what is below it may still be
         on its way to readers, but nothing that was delivered before the call lies above it.
+        With ``committed`` readers see all that is below it.
         """
         patiently = Retrying(
             retry=retry_if_exception(_passes),
@@ -148,34 +155,62 @@ class Kafka:
             reraise=True,
         )
         try:
-            return patiently(self._ends_now, names)
+            return patiently(self._ends_now, names, committed)
         except KafkaException as error:
             raise self._trouble(error, f"read the ends of {', '.join(names)}") from error
 
-    def _ends_now(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    def _ends_now(self, names: Sequence[str], committed: bool) -> dict[tuple[str, int], tuple[int, int]]:
         partitions = self._partitions(names)
         if not partitions:
             return {}
-        first, after = (self._list_offsets(partitions, spec) for spec in _BOTH_ENDS)
+        first, after = (self._list_offsets(partitions, spec, committed) for spec in _BOTH_ENDS)
         return {place: (first[place], after[place]) for place in first}
 
     def _list_offsets(
-        self, partitions: Sequence[TopicPartition], spec: OffsetSpec
+        self, partitions: Sequence[TopicPartition], spec: OffsetSpec, committed: bool
     ) -> dict[tuple[str, int], int]:
-        futures = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=_TIMEOUT_S)
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        futures = self._admin.list_offsets(
+            dict.fromkeys(partitions, spec), isolation_level=level, request_timeout=_TIMEOUT_S
+        )
         return {
             (partition.topic, partition.partition): future.result().offset
             for partition, future in futures.items()
         }
 
+    def put(self, topic: str, values: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write JSON values under their keys; return when every replica that counts has them."""
+        settings = {"acks": "all", "delivery.timeout.ms": int(_TIMEOUT_S * 1000), **_QUIET}
+        producer = Producer({**self._reach, **settings})
+        refused: list[KafkaError] = []
+
+        def told(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                refused.append(error)
+
+        for key, value in values.items():
+            producer.produce(topic, json.dumps(value).encode(), key.encode(), on_delivery=told)
+        producer.flush()
+        if refused:
+            raise self._trouble(KafkaException(refused[0]), f"take what is written to {topic}")
+
     def tail(self, topic: str, count: int) -> list[dict[str, Any]]:
         """Return up to ``count`` of the last committed JSON values of a one-partition topic, oldest first."""
-        ends = self.ends([topic])
+        ends = self.ends([topic], committed=True)
         if (topic, 0) not in ends:
             return []
         low, high = ends[topic, 0]
         # Each transaction leaves a marker that takes an offset and is no record.
-        return list(self.values(topic, max(low, high - 4 * count), high))[-count:]
+        return list(self._values(topic, max(low, high - 4 * count), high))[-count:]
+
+    def committed(self, topic: str, since: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """Return the committed JSON values of a one-partition topic from an offset on, and where they end.
+
+        Raises:
+            StackError: When they are not to be had up to the end.
+        """
+        low, high = self.ends([topic], committed=True).get((topic, 0), (0, 0))
+        return list(self._values(topic, max(low, since), high)), high
 
     def firsts(self, places: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], dict[str, Any]]:
         """Return the first committed JSON value at or after each offset, by topic and partition.
@@ -205,8 +240,12 @@ class Kafka:
                     waiting.discard(place)
         return found
 
-    def values(self, topic: str, start: int, end: int, *, partition: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield the committed JSON values with ``start <= offset < end``."""
+    def records(self, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
+        """Yield the records with ``start <= offset < end`` of one partition, all of which are committed.
+
+        Raises:
+            StackError: When they are not to be had up to the end.
+        """
         if start >= end:
             return
         with self._reader() as reader:
@@ -214,24 +253,28 @@ class Kafka:
             while True:
                 message = reader.poll(_TIMEOUT_S)
                 if message is None:
-                    return
-                problem = message.error()
+                    raise self._trouble(KafkaException(KafkaError(KafkaError._TIMED_OUT)), f"read {topic}")
+                problem, offset = message.error(), message.offset() or 0
+                # Markers of transactions are no records, so the last offsets may be passed without a word.
                 if problem is not None and problem.code() == KafkaError._PARTITION_EOF:
-                    return
+                    if offset >= end:
+                        return
+                    continue  # a broker that has just started does not know yet how far it may be read
                 if problem is not None:
                     raise self._trouble(KafkaException(problem), f"read {topic}")
-                value = _json(message)
-                if value is not None and (message.offset() or 0) < end:
-                    yield value
-                if (message.offset() or 0) >= end - 1:
+                if offset < end:
+                    yield message
+                if offset >= end - 1:
                     return
+
+    def _values(self, topic: str, start: int, end: int) -> Iterator[dict[str, Any]]:
+        values = (_json(message) for message in self.records(topic, 0, start, end))
+        return (value for value in values if value is not None)
 
     @contextmanager
     def _reader(self) -> Iterator[Consumer]:
         """Lend a consumer that reads nothing yet; each costs a connection and threads, so they are kept."""
-        consumer = (
-            self._idle.pop() if self._idle else Consumer({**_READING, "bootstrap.servers": self._bootstrap})
-        )
+        consumer = self._idle.pop() if self._idle else Consumer({**_READING, **self._reach})
         try:
             yield consumer
             consumer.unassign()
@@ -261,7 +304,7 @@ class Kafka:
         return StackError(
             f"Kafka at {self._bootstrap} does not {what}: {reason}",
             code="KAFKA_UNREACHABLE",
-            hint="Start it with `headrace up`; its log is kafka.log in the data directory.",
+            hint="`headrace up` starts the local one; of another, check HEADRACE_KAFKA_BOOTSTRAP.",
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.base import Hold
@@ -12,16 +13,20 @@ from headrace.config.pipeline import load_pipeline
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
+from headrace.control.first_load import begun_again, note_loaded
 from headrace.control.gap import gap_between
 from headrace.control.kafka import Kafka
+from headrace.control.looks import last_look_ms
+from headrace.control.newcomers import newcomers
 from headrace.control.progress import SinkProgress, read_progress
-from headrace.control.registry import Registry, SinkEntry, SourceEntry
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictEntry
 from headrace.control.runner import engine_state
-from headrace.control.snapshot import SnapshotState, initial
+from headrace.control.verdicts import standing
 from headrace.model.errors import HeadraceError
+from headrace.model.schema import TableId
 from headrace.observe import pidfile
 
-__all__ = ["Next", "SinkSeen", "SourceSeen", "observe"]
+__all__ = ["Next", "Silence", "SinkSeen", "SourceSeen", "observe"]
 
 _BOOT_MS = 180_000
 
@@ -40,6 +45,14 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """A part that did not answer: why, and what to do."""
+
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceSeen:
     """What was seen of a source; None where the part did not answer, with the reason in ``silent``.
 
@@ -54,6 +67,10 @@ class SourceSeen:
         topic_ids: Identity of the topics now.
         now_ms: The time of the look, by the source's clock when it answered.
         silent: What did not answer, and why.
+        verdicts: What stands against its tables in the registry.
+        sinks: Names of its sinks.
+        newcomers: Tables of its schemas that are not captured and that nobody has declined.
+        unwatched_s: How long ago the catalogue was last compared with what is mirrored; None when never.
     """
 
     entry: SourceEntry
@@ -65,7 +82,11 @@ class SourceSeen:
     ends: Mapping[tuple[str, int], tuple[int, int]] | None
     topic_ids: Mapping[str, str] | None
     now_ms: int
-    silent: tuple[str, ...] = ()
+    silent: tuple[Silence, ...] = ()
+    verdicts: Sequence[VerdictEntry] = ()
+    sinks: tuple[str, ...] = ()
+    newcomers: Sequence[TableId] = ()
+    unwatched_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +100,9 @@ class SinkSeen:
         engine: ``absent``, ``starting``, ``ready``, ``silent`` or ``stopped``.
         following: Topic → the first record not settled, for topics that have one.
         now_ms: This machine's clock, which also stamps progress.
+        other_lives: Topics that its query reads as another incarnation than the registry's.
+        beyond: ``(topic, partition)`` → what the sink has settled up to, and where the topic ends, for those
+            that ended below it when they were looked at after the progress was read.
     """
 
     entry: SinkEntry
@@ -87,6 +111,8 @@ class SinkSeen:
     engine: str
     following: Mapping[str, Next]
     now_ms: int
+    beyond: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    other_lives: frozenset[str] = frozenset()
 
 
 def observe(context: Context, kafka: Kafka) -> tuple[list[SourceSeen], list[SinkSeen]]:
@@ -103,46 +129,84 @@ def observe(context: Context, kafka: Kafka) -> tuple[list[SourceSeen], list[Sink
 
 def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry) -> SourceSeen:
     capture = capture_of(context, entry)
+    # By this machine's clock, as the watcher's; and before the verdicts are read, which it may add to.
+    looked_ms = last_look_ms(context, entry.name)
+    unwatched_s = (_now_ms() - looked_ms) / 1000 if looked_ms is not None else None
     topics = [table.topic for table in entry.tables]
-    silent: list[str] = []
+    silent: list[Silence] = []
+    told = time.monotonic()
     connector: ConnectorState | None = None
     hold: Hold | None = None
     gap = entry.gap or ""
     try:
         hold = source_of(context, entry).hold(capture)
+        told = time.monotonic()
     except HeadraceError as error:
-        silent.append(error.message)
+        silent.append(_silence(error, entry.name))
     try:
         with Connect(context.connect_url, patience=2.0) as connect:
             connector = connect.state(capture.connector)
-            if hold is not None and not gap and (gap := gap_between(connect, entry, hold, connector)):
+            if (
+                hold is not None
+                and not gap
+                and (gap := gap_between(registry, connect, entry, hold, connector))
+            ):
                 registry.gap(entry.name, gap)
     except HeadraceError as error:
-        silent.append(error.message)
+        silent.append(Silence(error.message, error.hint))
     beat: int | None = None
     ends: Mapping[tuple[str, int], tuple[int, int]] | None = None
     ids: Mapping[str, str] | None = None
-    loaded = entry.loaded_ms is not None
+    loaded, verdicts = entry.loaded_ms is not None, standing(registry, entry.name)
     try:
-        if not loaded and initial(kafka, capture).state is SnapshotState.COMPLETED:
-            registry.loaded(entry.name)
-            loaded = True
+        loaded = note_loaded(registry, kafka, capture, entry)
+        if not gap and (gap := begun_again(registry, kafka, capture, entry)):
+            registry.gap(entry.name, gap)
+        # Before the ends: a verdict that is taken back meanwhile leaves records behind the ends.
+        verdicts = standing(registry, entry.name)
         beats = kafka.tail(capture.topic(capture.heartbeat), 1)
         beat = _commit_ms(beats[0]) if beats else None
         ends = kafka.ends(topics)
         ids = kafka.ids(topics)
     except HeadraceError as error:
-        silent.append(error.message)
-    now = hold.now_ms if hold else _now_ms()
-    return SourceSeen(entry, connector, hold, loaded, gap, beat, ends, ids, now, tuple(silent))
+        silent.append(Silence(error.message, error.hint))
+    # What was read meanwhile may be younger than the database's word.
+    now = hold.now_ms + int((time.monotonic() - told) * 1000) if hold else _now_ms()
+    return SourceSeen(
+        entry,
+        connector,
+        hold,
+        loaded,
+        gap,
+        beat,
+        ends,
+        ids,
+        now,
+        tuple(silent),
+        verdicts=verdicts,
+        newcomers=newcomers(registry, entry),
+        sinks=tuple(sink.name for sink in registry.sinks(entry.name)),
+        unwatched_s=unwatched_s,
+    )
+
+
+def _silence(error: HeadraceError, source: str) -> Silence:
+    """Return why the database does not answer; one that answers and refuses needs another password."""
+    if error.code == "SOURCE_UNREACHABLE" and "authentication failed" in error.message:
+        return Silence(error.message, f"headrace source rotate {source} env:VARIABLE")
+    return Silence(error.message, error.hint)
 
 
 def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) -> SinkSeen:
     progress, now_ms = read_progress(context.progress, entry.name), _now_ms()
-    try:
-        paused = load_pipeline(context.pipelines / f"{entry.name}.json").paused
-    except OSError:
-        paused = False
+    paused, other_lives = False, frozenset[str]()
+    with suppress(OSError, ValueError):  # the engine says what is wrong with a damaged one
+        spec = load_pipeline(context.pipelines / f"{entry.name}.json")
+        lives = {table.topic: (table.epoch, table.topic_id) for table in source.entry.tables}
+        # A file of an older version does not tell the topic's identity.
+        told = {t.topic: (t.epoch, t.topic_id) for t in spec.tables if t.topic in lives and t.topic_id}
+        other_lives = frozenset(topic for topic, life in told.items() if life != lives[topic])
+        paused = spec.paused
     following: dict[str, Next] = {}
     if progress is not None and source.ends is not None and source.loaded:
         settled = {place: progress.next_offsets.get(place, 0) for place in source.ends}
@@ -153,7 +217,29 @@ def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) 
         }
         for (topic, _), record in kafka.firsts(behind).items() if behind else ():
             following[topic] = _earlier(following.get(topic), _next(record))
-    return SinkSeen(entry, paused, progress, _engine(context), following, now_ms)
+    beyond = _beyond(kafka, progress, source)
+    return SinkSeen(entry, paused, progress, _engine(context), following, now_ms, beyond, other_lives)
+
+
+def _beyond(
+    kafka: Kafka, progress: SinkProgress | None, source: SourceSeen
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return what the sink has settled beyond the ends of topics, which are read again for that."""
+    if progress is None or source.ends is None:
+        return {}
+    suspects = {
+        place: settled
+        for place, settled in progress.next_offsets.items()
+        if place in source.ends and settled > source.ends[place][1]
+    }
+    if not suspects:
+        return {}
+    ends = kafka.ends(sorted({topic for topic, _ in suspects}))
+    return {
+        place: (settled, ends[place][1])
+        for place, settled in suspects.items()
+        if place in ends and settled > ends[place][1]
+    }
 
 
 def _engine(context: Context) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.model.errors import SinkError
 
-__all__ = ["SinkProgress", "TableProgress", "read_progress", "wait_settled"]
+__all__ = ["SinkProgress", "TableProgress", "read_progress", "refuse_at_rest", "wait_settled"]
 
 _AT_REST = ("failed", "paused", "removed", "stopped")
 
@@ -26,6 +26,8 @@ class TableProgress:
         drift: ``added`` and ``missing`` columns of the newest record, against what is mirrored.
         last_commit_ms: Commit time of the newest streamed change applied, Unix milliseconds.
         last_applied_ms: When it was applied.
+        trouble: ``{"code", "state", "message", "hint", "since_ms"}`` when something is wrong with the table's
+            target, or with what Kafka has for it.
     """
 
     applied: int = 0
@@ -35,6 +37,7 @@ class TableProgress:
     drift: Mapping[str, Any] | None = None
     last_commit_ms: int | None = None
     last_applied_ms: int | None = None
+    trouble: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,9 @@ class SinkProgress:
         error: ``{"code", "message", "hint"}`` when something is wrong.
         updated_ms: When the file was written, Unix milliseconds.
         first_row_ms: When the first change was applied.
-        next_offsets: ``(topic, partition)`` → the next offset to read; everything below is settled.
+        next_offsets: ``(topic, partition)`` → the next offset to read; everything below is settled, and the
+            store had it when it was asked last.
+        checked_ms: When the store was asked what it has; None when it has not been.
         tables: Table → counters.
         latency_ms: Commit → applied of streamed changes: p50, p99, count.
     """
@@ -58,9 +63,19 @@ class SinkProgress:
     next_offsets: Mapping[tuple[str, int], int]
     tables: Mapping[str, TableProgress]
     latency_ms: Mapping[str, Any]
+    checked_ms: int | None = None
 
 
-_COUNTERS = ("applied", "stale", "rejected", "behind", "drift", "last_commit_ms", "last_applied_ms")
+_COUNTERS = (
+    "applied",
+    "stale",
+    "rejected",
+    "behind",
+    "drift",
+    "last_commit_ms",
+    "last_applied_ms",
+    "trouble",
+)
 
 
 def read_progress(directory: Path, sink: str) -> SinkProgress | None:
@@ -84,6 +99,7 @@ def read_progress(directory: Path, sink: str) -> SinkProgress | None:
             for table, counters in value.get("tables", {}).items()
         },
         latency_ms=value.get("latency_ms", {}),
+        checked_ms=value.get("checked_ms"),
     )
 
 
@@ -100,12 +116,7 @@ def wait_settled(
     told = -1
     while True:
         progress = read_progress(directory, sink)
-        if progress is not None and progress.state in _AT_REST:
-            raise SinkError(
-                f"Sink {sink} is {progress.state}, so what it holds cannot be swept yet.",
-                code="SINK_AT_REST",
-                hint=f"headrace sink resume {sink}; then run the same command again.",
-            )
+        refuse_at_rest(sink, progress)
         settled = progress.next_offsets if progress else {}
         behind = sum(max(0, end - settled.get(place, 0)) for place, end in ends.items())
         if behind == 0:
@@ -114,3 +125,17 @@ def wait_settled(
             say(f"{sink}: {behind:,} records to apply before the sweep")
             told = behind
         time.sleep(0.3)
+
+
+def refuse_at_rest(sink: str, progress: SinkProgress | None) -> None:
+    """Refuse to wait for a sink whose query does not run.
+
+    Raises:
+        SinkError: ``SINK_AT_REST``.
+    """
+    if progress is not None and progress.state in _AT_REST:
+        raise SinkError(
+            f"Sink {sink} is {progress.state}, so what it holds cannot be swept yet.",
+            code="SINK_AT_REST",
+            hint=f"headrace sink resume {sink}; then run the same command again.",
+        )

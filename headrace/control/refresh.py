@@ -9,29 +9,33 @@ one, is refused by name before anything is done.
 from __future__ import annotations
 
 import fcntl
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from connectors.base import Capture
-from headrace.config.pipeline import PipelineSpec, load_pipeline, write_private
-from headrace.control import resnapshot
-from headrace.control.capture import capture_of, source_of
+from connectors.base import Keys
+from headrace.config.pipeline import PipelineSpec, load_pipeline
+from headrace.control import verdicts
+from headrace.control.capture import capture_now, capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.gap import another_key
 from headrace.control.kafka import Kafka
-from headrace.control.progress import read_progress
-from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
-from headrace.control.runner import engine_state, ensure_engine
-from headrace.control.sink import open_sink
+from headrace.control.pipelines import rewrite, withheld
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
+from headrace.control.remedies import read_anew
+from headrace.control.runner import ensure_engine
+from headrace.control.runs.start import start, wait
+from headrace.control.sink import opened_sink
+from headrace.control.watcher import look_now
 from headrace.model.errors import SinkError, SourceError
 from headrace.model.schema import Column, TableId, TableSchema
 
-__all__ = ["TableChange", "changes", "refresh"]
+__all__ = ["TableChange", "alone", "changes", "refresh"]
 
 Say = Callable[[str], None]
-_PAUSE_S = 60.0
+_Target = tuple[str, TableId]
+"""A sink and a table of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class TableChange:
         dropped: Columns that are gone.
         retyped: Columns of another type, as ``name: old → new``.
         schema: The table as it is now.
-        recreated: Whether the connector was not told of it: it was dropped and made anew, or taken out.
+        recreated: Whether the connector was not told of it: it was dropped and made anew, or taken out, or
+            its publication did not tell of all for a while.
     """
 
     table: TableId
@@ -68,8 +73,10 @@ def changes(context: Context, name: str, sinks: Collection[str] | None = None) -
         name: The source.
         sinks: Whose tables are meant; all sinks' when None.
 
+    A table that is gone is passed over: ``lag`` tells of it.
+
     Raises:
-        SourceError: When a key has changed (``SOURCE_KEY_CHANGED``) or a table is gone.
+        SourceError: When a key has changed (``SOURCE_KEY_CHANGED``).
     """
     registry = Registry(context.registry)
     entry = registry.source(name)
@@ -78,17 +85,47 @@ def changes(context: Context, name: str, sinks: Collection[str] | None = None) -
     for sink in _chosen(registry, name, sinks):
         known += [table.schema_ for table in load_pipeline(context.pipelines / f"{sink.name}.json").tables]
     named = [table.schema.table for table in entry.tables]
-    found = source_of(context, entry).catalogue(named, _declared(known))
+    found = there(context, entry, named, _declared(known))
     changed: dict[TableId, TableChange] = {}
+    all_sinks = [sink.name for sink in registry.sinks(name)]
     for now in found:
         for before in known:
-            if before.table == now.table and (change := _change(name, before, now)) is not None:
+            if before.table == now.table and (change := _change(name, all_sinks, before, now)) is not None:
                 changed.setdefault(now.table, change)
     today = {schema.table: schema for schema in found}
-    for table in source_of(context, entry).hold(capture_of(context, entry)).uncaptured:
+    untold = set(source_of(context, entry).hold(capture_of(context, entry)).uncaptured)
+    if sinks is None:
+        untold |= _untold(registry, entry)
+    for table in sorted(untold & today.keys(), key=str):
         same = TableChange(table, (), (), (), today[table])
         changed[table] = replace(changed.get(table, same), recreated=True)
     return list(changed.values())
+
+
+def there(
+    context: Context, entry: SourceEntry, tables: Sequence[TableId], declared: Keys
+) -> list[TableSchema]:
+    """Return the schemas of those of the tables that the database has."""
+    source = source_of(context, entry)
+    try:
+        return source.catalogue(tables, declared)
+    except SourceError as error:
+        if error.code != "SOURCE_TABLE_MISSING":
+            raise
+    found: list[TableSchema] = []
+    for table in tables:
+        try:
+            found += source.catalogue([table], declared)
+        except SourceError as error:
+            if error.code != "SOURCE_TABLE_MISSING":
+                raise
+    return found
+
+
+def _untold(registry: Registry, entry: SourceEntry) -> set[TableId]:
+    """Return the tables of which changes were not told right, and that have not been read since."""
+    topics = {v.topic for v in verdicts.standing(registry, entry.name) if v.code in verdicts.REFRESHED}
+    return {table.schema.table for table in entry.tables if table.topic in topics}
 
 
 def _chosen(registry: Registry, source: str, sinks: Collection[str] | None) -> list[SinkEntry]:
@@ -115,14 +152,17 @@ def refresh(
 
     Raises:
         SourceError: When a key has changed.
-        SinkError: When a store cannot follow; what was registered stays as it was.
+        SinkError: When a store cannot follow with a table. That target goes on in its old shape, as
+            ``resync_required``; all others have followed.
     """
     registry = Registry(context.registry)
-    with _alone(context):
+    look_now(context, name)  # what it finds is mended here, too
+    with alone(context):
+        seen_ms = now_ms()
         changed = changes(context, name, sinks)
         if not changed:
             return []
-        _follow(context, registry, name, changed, _chosen(registry, name, sinks), say)
+        refused = _follow(context, registry, name, changed, _chosen(registry, name, sinks), seen_ms, say)
         if registry.sinks(name):
             ensure_engine(context)
     for change in changed:
@@ -135,15 +175,35 @@ def refresh(
             retyped=change.retyped,
             recreated=change.recreated,
         )
+    _tell_refused(registry, registry.source(name), refused)
     grown = [change.table for change in changed if change.grown]
     if grown and read_anew:
         say(f"reading {len(grown)} tables anew")
-        resnapshot.resnapshot(context, name, tables=grown, say=say)
+        run = start(context, name, tables=grown, why="columns have changed", queue=True)
+        wait(context, run.id, say=say)
+    for (_, table), error in refused.items():
+        if table in grown and read_anew:
+            continue  # its run has filled another target, which serves now
+        raise SinkError(
+            error.message, code=error.code, hint=_rebuilt(registry.source(name), table), table=table
+        )
     return changed
 
 
+def _tell_refused(registry: Registry, source: SourceEntry, refused: Mapping[_Target, SinkError]) -> None:
+    """Note of each target that cannot be given the table's new shape that it has to be made anew."""
+    topics = {table.schema.table: table.topic for table in source.tables}
+    for (sink, table), error in refused.items():
+        verdict = verdicts.Verdict(verdicts.State.RESYNC_REQUIRED, error.message, _rebuilt(source, table))
+        verdicts.record(registry, source.name, [topics[table]], error.code, verdict, sink=sink)
+
+
+def _rebuilt(source: SourceEntry, table: TableId) -> str:
+    return read_anew(source, [known.schema for known in source.tables if known.schema.table == table])
+
+
 @contextmanager
-def _alone(context: Context) -> Iterator[None]:
+def alone(context: Context) -> Iterator[None]:
     """Wait until nobody else follows a source of this installation."""
     context.run.mkdir(parents=True, exist_ok=True)
     with (context.run / "refresh.lock").open("a") as lock:
@@ -157,30 +217,36 @@ def _follow(
     name: str,
     changed: Sequence[TableChange],
     sinks: Sequence[SinkEntry],
+    seen_ms: int,
     say: Say,
-) -> None:
+) -> dict[_Target, SinkError]:
     schemas = {change.table: change.schema for change in changed}
     grown = [change.table for change in changed if change.grown]
-    paused: dict[str, bool] = {}
-    try:
-        for sink in sinks:
-            paused[sink.name] = _stop(context, sink.name)
-        for sink in sinks:
-            _prepare(registry.source(name), sink, schemas, say)
-        _register(context, registry, name, schemas, grown, sinks)
-        _tell_connector(context, registry.source(name), changed, say)
-    finally:
-        for sink in sinks:
-            if sink.name in paused:
-                _restart(context, registry.source(name), sink, paused=paused[sink.name])
+    refused: dict[_Target, SinkError] = {}
+    with withheld(context, *(sink.name for sink in sinks)):
+        try:
+            for sink in sinks:
+                refused |= _prepare(registry.source(name), sink, schemas, say)
+            _note_lacking(context, registry, name, grown, sinks)
+            _register(registry, name, schemas)
+            _tell_connector(context, registry.source(name), changed, say)
+            # What was read until now was read without the new columns, also by a run that has begun since.
+            _note_lacking(context, registry, name, grown, sinks)
+            if len(sinks) == len(registry.sinks(name)):
+                topics = [t.topic for t in registry.source(name).tables if t.schema.table in schemas]
+                verdicts.follow_types(registry, name, topics, seen_ms)
+        finally:
+            for sink in sinks:
+                _renew(context, registry, sink, refused)
+    return refused
 
 
-def _change(source: str, known: TableSchema, now: TableSchema) -> TableChange | None:
+def _change(source: str, sinks: Sequence[str], known: TableSchema, now: TableSchema) -> TableChange | None:
     if known.key != now.key:
         raise SourceError(
             f"The key of {now.table} has changed from ({', '.join(known.key)}) to ({', '.join(now.key)}).",
             code="SOURCE_KEY_CHANGED",
-            hint=f"Other rows are meant now: remove its sinks and source {source}, and add them anew.",
+            hint=another_key(source, sinks),
         )
     before, after = known.by_name, now.by_name
     both = [name for name in after if name in before and _kind(before[name]) != _kind(after[name])]
@@ -202,72 +268,60 @@ def _kind(column: Column) -> tuple[object, ...]:
     return column.type, column.dimensions, column.precision, column.scale, column.native
 
 
-def _stop(context: Context, sink: str) -> bool:
-    """Have the engine put the sink's query down; return whether it was paused before."""
-    path = context.pipelines / f"{sink}.json"
-    spec = load_pipeline(path)
-    if spec.paused:
-        return True
-    write_private(path, spec.model_copy(update={"paused": True}).model_dump_json())
-    deadline = time.monotonic() + _PAUSE_S
-    while time.monotonic() < deadline:
-        progress = read_progress(context.progress, sink)
-        at_rest = progress is None or progress.state == "paused"
-        if at_rest or engine_state(context.progress)["state"] in ("absent", "silent", "stopped"):
-            return False
-        time.sleep(0.1)
-    write_private(path, spec.model_dump_json())
-    raise SinkError(
-        f"The engine has not let go of sink {sink} after {_PAUSE_S:.0f} s.",
-        code="SINK_BUSY",
-        hint="Its store may not answer; see `headrace lag`.",
-    )
-
-
-def _prepare(source: SourceEntry, entry: SinkEntry, schemas: Mapping[TableId, TableSchema], say: Say) -> None:
+def _prepare(
+    source: SourceEntry, entry: SinkEntry, schemas: Mapping[TableId, TableSchema], say: Say
+) -> dict[_Target, SinkError]:
+    """Give targets their tables' new columns; return those of another shape than can be given."""
     mine = {table.schema.table for table in source.tables if table.topic in entry.tables}
-    with closing(open_sink(entry)) as sink:
+    refused: dict[_Target, SinkError] = {}
+    with opened_sink(entry) as sink:
         for table, schema in schemas.items():
             if table in mine:
                 say(f"{entry.name}: following the columns of {table}")
-                sink.prepare(schema)
+                try:
+                    sink.prepare(schema)
+                except SinkError as error:
+                    if error.table is None:
+                        raise
+                    refused[entry.name, table] = error
+    return refused
 
 
-def _register(
-    context: Context,
-    registry: Registry,
-    name: str,
-    schemas: Mapping[TableId, TableSchema],
-    grown: Sequence[TableId],
-    sinks: Sequence[SinkEntry],
-) -> None:
-    """Note the tables as they are now, and that rows of before lack what has been added."""
-    topics = [table.topic for table in registry.source(name).tables if table.schema.table in grown]
-    ends = {topic: end for (topic, _), (_, end) in Kafka(context.kafka_bootstrap).ends(topics).items()}
+def _register(registry: Registry, name: str, schemas: Mapping[TableId, TableSchema]) -> None:
+    """Note the tables as they are now."""
     with registry.begin() as session:
         for table in session.get_one(SourceEntry, name).tables:
             now = schemas.get(table.schema.table)
             if now is not None:
                 table.table = now.as_dict()
-        for sink in sinks:
-            entry = session.get_one(SinkEntry, sink.name)
-            mine = {topic: end for topic, end in ends.items() if topic in entry.tables}
-            entry.incomplete = {**entry.incomplete, **mine}
+
+
+def _note_lacking(
+    context: Context, registry: Registry, name: str, grown: Sequence[TableId], sinks: Sequence[SinkEntry]
+) -> None:
+    """Note that rows of before lack what has been added."""
+    topics = [table.topic for table in registry.source(name).tables if table.schema.table in grown]
+    ends = {topic: end for (topic, _), (_, end) in Kafka(context.kafka_bootstrap).ends(topics).items()}
+    for sink in sinks:
+        mine = {topic: end for topic, end in ends.items() if topic in sink.tables}
+        if mine:
+            registry.incomplete(sink.name, mine)
 
 
 def _tell_connector(context: Context, entry: SourceEntry, changed: Sequence[TableChange], say: Say) -> None:
     """Give the connector the columns to leave out, when there are others now."""
-    source = source_of(context, entry)
-    capture = capture_of(context, entry)
-    known = [schema.table for schema in capture.tables]
-    tables = tuple(source.catalogue(known, _declared(capture.tables)))
-    wanted = source.properties(
-        Capture(capture.source, tables, capture.placeholder, capture.password, capture.settings)
-    )
+    source, capture = source_of(context, entry), capture_of(context, entry)
+    schemas = [schema.table for schema in capture.tables]
+    present = {schema.table for schema in there(context, entry, schemas, _declared(capture.tables))}
+    capture = replace(capture, tables=tuple(t for t in capture.tables if t.table in present))
+    wanted = source.properties(capture_now(source, capture))
     with Connect(context.connect_url) as connect:
-        if connect.config(capture.connector).get(_LEFT_OUT) != wanted.get(_LEFT_OUT):
+        has = connect.config(capture.connector)
+        if has.get(_LEFT_OUT) != wanted.get(_LEFT_OUT):
             say("telling the connector which columns to leave out")
-            connect.create(capture.connector, wanted)
+            kept = {name: value for name, value in (has or wanted).items() if name != _LEFT_OUT}
+            told = {_LEFT_OUT: wanted[_LEFT_OUT]} if _LEFT_OUT in wanted else {}
+            connect.create(capture.connector, {**kept, **told})
         if any(change.recreated for change in changed):
             source.publish(capture)
         # It learns a table's columns from the first change after them, which a snapshot does not wait for.
@@ -278,13 +332,20 @@ def _tell_connector(context: Context, entry: SourceEntry, changed: Sequence[Tabl
 _LEFT_OUT = "column.exclude.list"
 
 
-def _restart(context: Context, source: SourceEntry, sink: SinkEntry, *, paused: bool) -> None:
-    path = context.pipelines / f"{sink.name}.json"
-    spec = load_pipeline(path)
-    tables = {table.topic: table for table in source.tables}
-    write_private(path, _with(spec, tables, paused=paused).model_dump_json())
+def _renew(
+    context: Context, registry: Registry, sink: SinkEntry, refused: Mapping[_Target, SinkError]
+) -> None:
+    """Tell the sink's query of the tables as they are now, where their targets could follow."""
+    tables = {
+        table.topic: table.table
+        for table in registry.source(sink.source).tables
+        if (sink.name, table.schema.table) not in refused
+    }
 
+    def now(spec: PipelineSpec) -> Mapping[str, object]:
+        known = (
+            table.model_copy(update={"table": tables.get(table.topic, table.table)}) for table in spec.tables
+        )
+        return {"tables": tuple(known)}
 
-def _with(spec: PipelineSpec, tables: Mapping[str, SourceTableEntry], *, paused: bool) -> PipelineSpec:
-    specs = tuple(table.model_copy(update={"table": tables[table.topic].table}) for table in spec.tables)
-    return spec.model_copy(update={"tables": specs, "paused": paused})
+    rewrite(context, sink.name, now)

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    ForeignKey,
-    UniqueConstraint,
-    create_engine,
-    event,
-    inspect,
-    select,
-    text,
-)
+from sqlalchemy import create_engine, event, inspect, select, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DatabaseError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+from sqlalchemy.schema import CreateColumn
 
+from headrace.control.entries import (
+    Base,
+    DeadLetterEntry,
+    DeadLetterFile,
+    JournalEntry,
+    ResnapshotEntry,
+    SinkEntry,
+    SourceEntry,
+    SourceTableEntry,
+    TopicEntry,
+    VerdictEntry,
+)
 from headrace.model.errors import EnvironmentError_, UsageError
-from headrace.model.schema import TableSchema
 
 __all__ = [
     "DeadLetterEntry",
@@ -38,146 +41,17 @@ __all__ = [
     "SourceEntry",
     "SourceTableEntry",
     "TopicEntry",
+    "VerdictEntry",
+    "now_ms",
 ]
 
-_VERSION = 3
-_OLDER = (1, 2)
+_VERSION = 7
+_OLDER = (1, 2, 3, 4, 5, 6)
 """Versions that lack only tables, which are made, and columns, which are added."""
-_ADDED = ("sinks", "on_schema_change", "VARCHAR NOT NULL DEFAULT 'lenient'")
+_READ_WHOLE = ("applying", "sweeping", "unfinished", "completed")
+"""Phases of a run that has read its tables whole."""
 _EPOCH_BEGINNING_S = 1_767_225_600  # 2026-01-01
 _EPOCH_UNIT_S = 3_600
-
-
-class _Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: JSON}  # noqa: RUF012 - SQLAlchemy's own declaration
-
-
-class SourceEntry(_Base):
-    """A registered source. Its password is not here, see :class:`headrace.config.secrets.SecretRef`."""
-
-    __tablename__ = "sources"
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    kind: Mapped[str]
-    address: Mapped[str]
-    placeholder: Mapped[str]
-    settings: Mapped[dict[str, Any]]
-    system: Mapped[str | None]
-    created_ms: Mapped[int]
-    loaded_ms: Mapped[int | None]
-    """When the initial snapshot was seen to be complete."""
-    gap: Mapped[str | None]
-    """Why changes are missing from its history. Once written it stays: only a new source heals it."""
-    tables: Mapped[list[SourceTableEntry]] = relationship(
-        cascade="all, delete-orphan", order_by="SourceTableEntry.place", lazy="selectin"
-    )
-
-    @property
-    def partitions(self) -> int:
-        """Return how many partitions each table's topic was made with."""
-        return int(self.settings.get("partitions", 1))
-
-
-class SourceTableEntry(_Base):
-    """One captured table."""
-
-    __tablename__ = "source_tables"
-
-    source: Mapped[str] = mapped_column(ForeignKey("sources.name"), primary_key=True)
-    topic: Mapped[str] = mapped_column(primary_key=True)
-    place: Mapped[int]
-    topic_id: Mapped[str]
-    """Kafka's identity of the topic, as it was when the epoch began."""
-    epoch: Mapped[int]
-    table: Mapped[dict[str, Any]]
-
-    @property
-    def schema(self) -> TableSchema:
-        """Return the table's schema as the catalogue told it."""
-        return TableSchema.from_dict(self.table)
-
-
-class SinkEntry(_Base):
-    """A registered sink. Its settings may hold credentials and are only shown masked."""
-
-    __tablename__ = "sinks"
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    kind: Mapped[str]
-    source: Mapped[str] = mapped_column(ForeignKey("sources.name"))
-    settings: Mapped[dict[str, Any]]
-    tables: Mapped[dict[str, Any]]
-    """Topic → the target's facts."""
-    incomplete: Mapped[dict[str, Any]]
-    """Topic → offset before which it does not tell all: its beginning was lost, or columns came later."""
-    on_schema_change: Mapped[str]
-    """A :class:`~headrace.config.pipeline.SchemaPolicy`."""
-    created_ms: Mapped[int]
-
-
-class TopicEntry(_Base):
-    """The last epoch given to a topic; it outlives the source."""
-
-    __tablename__ = "topics"
-
-    topic: Mapped[str] = mapped_column(primary_key=True)
-    epoch: Mapped[int]
-
-
-class ResnapshotEntry(_Base):
-    """One resnapshot, so that an interrupted command can go on."""
-
-    __tablename__ = "resnapshots"
-
-    id: Mapped[str] = mapped_column(primary_key=True)
-    source: Mapped[str] = mapped_column(ForeignKey("sources.name", ondelete="CASCADE"))
-    phase: Mapped[str]
-    begun_ms: Mapped[int]
-    plan: Mapped[dict[str, Any]]
-
-
-class JournalEntry(_Base):
-    """Something that was done, for people who ask later."""
-
-    __tablename__ = "journal"
-
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    at_ms: Mapped[int]
-    subject: Mapped[str]
-    event: Mapped[str]
-    detail: Mapped[dict[str, Any]]
-
-
-class DeadLetterEntry(_Base):
-    """A rejected record, found in a dead letter file; the raw bytes are only there."""
-
-    __tablename__ = "dead_letters"
-    __table_args__ = (UniqueConstraint("sink", "topic", "epoch", "partition", "offset"),)
-
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    sink: Mapped[str] = mapped_column(index=True)
-    topic: Mapped[str]
-    epoch: Mapped[int]
-    partition: Mapped[int]
-    offset: Mapped[int]
-    table: Mapped[str]
-    row: Mapped[str | None]
-    code: Mapped[str]
-    reason: Mapped[str]
-    at_ms: Mapped[int]
-    file: Mapped[str]
-    state: Mapped[str] = mapped_column(index=True)
-    decided_ms: Mapped[int | None]
-
-
-class DeadLetterFile(_Base):
-    """A dead letter file whose letters are known, as it was when it was read."""
-
-    __tablename__ = "dead_letter_files"
-
-    sink: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(primary_key=True)
-    stamp: Mapped[int]
 
 
 def now_ms() -> int:
@@ -209,8 +83,8 @@ class Registry:
             version = session.execute(text("PRAGMA user_version")).scalar()
             fresh = version == 0 and not inspect(session.connection()).get_table_names()
             if fresh or version in _OLDER:
-                _Base.metadata.create_all(session.connection())
-                _add_column(session, *_ADDED)
+                Base.metadata.create_all(session.connection())
+                _add_columns(session)
                 session.execute(text(f"PRAGMA user_version = {_VERSION}"))
             elif version != _VERSION:
                 raise EnvironmentError_(
@@ -287,11 +161,29 @@ class Registry:
         with self.begin() as session:
             return list(session.scalars(query if source is None else query.where(SinkEntry.source == source)))
 
-    def completed(self, sink: str, topic: str) -> None:
-        """Remember that the sink has every row of the topic's table, whatever the topic has lost."""
+    def incomplete(self, sink: str, firsts: Mapping[str, int]) -> None:
+        """Note, as of now, that rows of some topics older than an offset lack something at the sink."""
         with self.begin() as session:
             found = session.get_one(SinkEntry, sink)
-            found.incomplete = {name: first for name, first in found.incomplete.items() if name != topic}
+            found.incomplete = {**found.incomplete, **firsts}
+            found.incomplete_ms = {**found.incomplete_ms, **dict.fromkeys(firsts, now_ms())}
+
+    def completed(self, sink: str, topic: str, begun_ms: int) -> None:
+        """Note that a run which began at ``begun_ms`` has given the sink every row of the topic's table.
+
+        What was found lacking after it began stays lacking: it has read some rows before.
+        """
+        with self.begin() as session:
+            found = session.get(SinkEntry, sink)
+            if found is not None and found.incomplete_ms.get(topic, 0) < begun_ms:
+                found.incomplete = {name: first for name, first in found.incomplete.items() if name != topic}
+
+    def heard(self, source: str, offset: int, *, in_gap: bool = False) -> None:
+        """Note up to where the connector's notifications of a source are read, ``in_gap`` also then."""
+        with self.begin() as session:
+            found = session.get(SourceEntry, source)
+            if found is not None and (in_gap or not found.gap):
+                found.heard = offset
 
     def reread(self, source: str) -> dict[str, tuple[list[int], list[int]]]:
         """Return topic → marks and ends, by partition, of its last resnapshot that was read whole.
@@ -299,45 +191,52 @@ class Registry:
         From the marks on the topic tells of every live row; before them, also of rows that are gone
         without a record of their end.
         """
-        query = select(ResnapshotEntry).where(
-            ResnapshotEntry.source == source, ResnapshotEntry.phase.in_(("sweeping", "completed"))
-        )
+        names = {table.topic: str(table.schema.table) for table in self.source(source).tables}
+        query = select(ResnapshotEntry).where(ResnapshotEntry.source == source)
         with self.begin() as session:
             runs = session.scalars(query.order_by(ResnapshotEntry.begun_ms)).all()
         return {
             topic: (_each(marks), _each(run.plan["ends"][topic]))
             for run in runs
             for topic, marks in run.plan["marks"].items()
+            if topic in (run.plan.get("ends") or {})
+            # One that was ended later may have swept, and healed, some of its tables.
+            and (run.phase in _READ_WHOLE or _is_swept(run, names.get(topic, "")))
         }
 
-    def next_epoch(self, topic: str) -> int:
-        """Return an epoch above every earlier one of the topic, and remember it.
+    def next_epoch(self, topic: str, *, above: int | None = None) -> int:
+        """Return an epoch above every earlier one of the topic, and above ``above``; remember it.
 
         Epochs count hours since 2026, and at least one up, so that a registry that was lost does
         not hand out small ones again, which would make every new change older than what sinks hold.
+        Within one hour only ``above`` tells, see :mod:`headrace.control.epochs`.
         """
         by_clock = max(0, int(time.time()) - _EPOCH_BEGINNING_S) // _EPOCH_UNIT_S
         with self.begin() as session:
             known = session.get(TopicEntry, topic)
-            if known is None:
-                known = TopicEntry(topic=topic, epoch=by_clock)
-                session.add(known)
-            else:
-                known.epoch = max(known.epoch + 1, by_clock)
-            return known.epoch
+            earlier = [epoch for epoch in (above, known.epoch if known else None) if epoch is not None]
+            epoch = max([by_clock, *(one + 1 for one in earlier)])
+            session.merge(TopicEntry(topic=topic, epoch=epoch))
+            return epoch
 
     def loaded(self, name: str) -> None:
         """Remember that the source's initial snapshot is complete."""
         with self.begin() as session:
             found = session.get(SourceEntry, name)
             if found is not None and found.loaded_ms is None:
-                found.loaded_ms = now_ms()
+                found.loaded_ms, found.heard = now_ms(), None
 
-    def gap(self, name: str, reason: str) -> None:
-        """Remember that changes are missing from the source's history, for good."""
+    def gap(self, name: str, reason: str, *, anew: bool = False) -> None:
+        """Remember that changes are missing from the source's history, for good.
+
+        Args:
+            name: The source.
+            reason: Why.
+            anew: Whether it is another gap than the one that is known: a recovery under way is too old then.
+        """
         with self.begin() as session:
             found = session.get(SourceEntry, name)
-            if found is not None and not found.gap:
+            if found is not None and (anew or not found.gap):
                 found.gap = reason
         self.note(f"source {name}", "gap", reason=reason)
 
@@ -359,7 +258,8 @@ class Registry:
 def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # transactions are begun above, not by the driver's own guess
     cursor = connection.cursor()
-    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "busy_timeout = 30000"):
+    # FULL: an epoch or a verdict that a power cut takes back would be one that was never given.
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 30000"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -369,6 +269,18 @@ def _each(told: int | list[int]) -> list[int]:
     return [told] if isinstance(told, int) else told
 
 
-def _add_column(session: Session, table: str, column: str, kind: str) -> None:
-    if column not in {known["name"] for known in inspect(session.connection()).get_columns(table)}:
-        session.execute(text(f"ALTER TABLE {table} ADD COLUMN {column} {kind}"))
+def _is_swept(run: ResnapshotEntry, table: str) -> bool:
+    """Return whether a run has swept a table at any sink."""
+    return any(table in tables for tables in run.counts.get("swept", {}).values())
+
+
+def _add_columns(session: Session) -> None:
+    """Add the columns that an older version lacks; each is nullable or has a default of the database's."""
+    connection = session.connection()
+    known = inspect(connection)
+    for table in Base.metadata.sorted_tables:
+        there = {column["name"] for column in known.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in there:
+                kind = CreateColumn(column).compile(dialect=connection.dialect)
+                session.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {kind}"))

@@ -15,7 +15,7 @@ from headrace.config.pipeline import EngineSpec, write_private
 from headrace.control.context import Context
 from headrace.observe import pidfile
 
-__all__ = ["engine_state", "ensure_engine", "stop_engine"]
+__all__ = ["at_rest", "engine_state", "ensure_engine", "stop_engine"]
 
 _PIDFILE = "engine.pid"
 _SPEC = "engine.json"
@@ -31,7 +31,7 @@ def ensure_engine(context: Context) -> bool:
     """
     spec = context.engine()
     for folder in (spec.run, spec.logs, spec.work, spec.pipelines, spec.progress):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (spec.run / "engine.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         write_private(spec.run / _CONTEXT, context.dump())
@@ -52,6 +52,7 @@ def _start(spec: EngineSpec) -> None:
     log = spec.logs / "engine.log"
     if log.exists() and log.stat().st_size > _LOG_LIMIT:
         log.replace(log.with_suffix(".log.1"))
+    log.touch(mode=0o600)
     with log.open("ab") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", "headrace.control.supervise", str(spec_file), str(spec.run / _CONTEXT)],
@@ -59,6 +60,7 @@ def _start(spec: EngineSpec) -> None:
             stdout=stream,
             stderr=stream,
             start_new_session=True,
+            umask=0o077,
             # Each query has threads of its own. With an arena for each, what one batch has freed is of no use
             # to the next: the driver grows with every query, and page after page is fetched anew.
             env={"MALLOC_ARENA_MAX": "2", **os.environ},
@@ -93,3 +95,14 @@ def engine_state(progress: Path, *, fresh_within: float = 10.0) -> dict[str, Any
     if value["state"] != "stopped" and time.time() - value["updated_ms"] / 1000 > patience:
         value["state"] = "silent"
     return value
+
+
+def at_rest(progress: Path) -> bool:
+    """Return whether no driver writes: there is none, it has stopped, or it has died.
+
+    One that is silent may only be slow, and what it has begun it will end.
+    """
+    told = engine_state(progress)
+    if told["state"] == "silent":
+        return pidfile.birth(told["pid"]) is None
+    return told["state"] in ("absent", "stopped")

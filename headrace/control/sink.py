@@ -2,73 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from functools import partial
-from itertools import islice
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
-
-from headrace.config.pipeline import PipelineSpec, SchemaPolicy, TableSpec, load_pipeline, write_private
+from headrace.config.pipeline import SchemaPolicy, Swept, write_private
 from headrace.config.source import valid_name
 from headrace.control import deadletters
-from headrace.control.claims import claim_targets, installation, owner_file
+from headrace.control.claims import claim_targets, owner_file, refuse_own, strangers
 from headrace.control.context import Context
+from headrace.control.fitness import refuse_unfit
 from headrace.control.kafka import Kafka
-from headrace.control.progress import read_progress, wait_settled
+from headrace.control.pipelines import (
+    discard_run,
+    origin_of,
+    pipeline_of,
+    rewrite,
+    spec_path,
+    withdraw,
+    worked_on,
+    working_on,
+)
+from headrace.control.progress import read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry, now_ms
+from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
-from headrace.model.errors import SinkError, UsageError
-from headrace.model.finding import Finding, Severity
-from headrace.model.position import Position
-from headrace.model.schema import TableId, TableSchema
+from headrace.control.sink_settings import checked_settings, forget, seal, secrets_of
+from headrace.control.sweeps import marks_to_pass, sweep_new_sink
+from headrace.control.targets import begin, create, refuse_shared
+from headrace.model.errors import SinkError, SourceError, UsageError, naming
+from headrace.model.finding import Finding
+from headrace.model.schema import TableId
 from sinks import registry as kinds
+from sinks.about import ROTATE
 from sinks.base import Sink
+from sinks.unheld import refuse_unknown
 
-__all__ = ["add", "checked_settings", "open_sink", "pause", "remove", "resume", "tables_of", "wait_running"]
+__all__ = ["add", "open_sink", "opened_sink", "pause", "remove", "resume", "tables_of", "wait_running"]
 
 Say = Callable[[str], None]
 _START_S = 180.0
-_STOP_S = 30.0
-_SAMPLE = 1_000
-_TARGETS_AT_ONCE = 8
-_PREFIXES = {"prefix": "-", "key_prefix": ":"}
-
-
-def checked_settings(kind: str, source: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings when the kind's own model accepts them.
-
-    Names in the store begin with the source's name unless the settings say otherwise, so that two
-    sources with equal tables do not meet.
-
-    Raises:
-        UsageError: When it does not (``SINK_KIND_UNKNOWN``, ``SINK_SETTINGS_INVALID``).
-    """
-    model = kinds.config_model(kind)
-    complete = {
-        **{name: source + mark for name, mark in _PREFIXES.items() if name in model.model_fields},
-        **settings,
-    }
-    try:
-        model(**complete)
-    except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'settings'}: {problem['msg']}"
-            for problem in error.errors()
-        )
-        known = ", ".join(model.model_fields)
-        raise UsageError(
-            f"The settings do not fit a {kind} sink: {wrong}.",
-            code="SINK_SETTINGS_INVALID",
-            hint=f"Settings of {kind}: {known}.",
-        ) from None
-    return complete
 
 
 def add(
@@ -102,41 +79,78 @@ def add(
         )
     origin = registry.source(source) if source else registry.only_source()
     captured = _captured(origin, tables)
+    refuse_unknown(settings, [table.schema for table in captured])
+    kept = secrets_of(context, name)
     entry = SinkEntry(
         name=name,
         kind=kind,
         source=origin.name,
-        settings=checked_settings(kind, origin.name, settings),
+        settings=seal(context, name, kind, checked_settings(kind, origin.name, settings)),
         tables={},
-        incomplete=_trimmed(Kafka(context.kafka_bootstrap), captured, registry.reread(origin.name)),
+        incomplete={},
+        incomplete_ms={},
         on_schema_change=on_schema_change.value,
         created_ms=now_ms(),
     )
     with ExitStack() as undo:
-        with closing(open_sink(entry)) as sink:
+        undo.callback(forget, context, name, but=kept)
+        with opened_sink(entry) as sink:
             say("checking the store")
             findings = sink.check()
             _refuse_unfit(findings)
             entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
-            _refuse_shared(registry, entry)
+            refuse_shared(registry, entry)
+            refuse_own(context, name, sink, [table.schema for table in captured])
             say(f"creating {len(captured)} targets")
-            _create(sink, captured)
+            create(sink, captured)
             undo.callback(owner_file(context, name).unlink, missing_ok=True)
-            _begin(context, name, sink, captured, take_over=take_over, say=say)
+            begin(context, name, sink, captured, take_over=take_over, say=say)
+        passed = marks_to_pass(registry, origin.name, captured)
+        lost = _trimmed(Kafka(context.kafka_bootstrap), captured, passed)
+        # What a run has shown to be gone is removed at the end; nobody is to take it for whole until then.
+        entry.incomplete = {**{topic: max(told.marks) for topic, told in passed.items()}, **lost}
+        entry.incomplete_ms = dict.fromkeys(entry.incomplete, now_ms())
         with registry.begin() as session:
             session.add(entry)
         undo.callback(_unregister, registry, name)
         say("starting to apply")
-        _discard_run(context, name)
-        undo.callback(_withdraw, context, name)
-        write_private(_spec_path(context, name), _spec(context, origin, entry, captured).model_dump_json())
+        if spec_path(context, name).exists():
+            say("stopping a query of that name of which the registry knows nothing")
+            withdraw(context, name)
+        discard_run(context, name)
+        undo.callback(withdraw, context, name)
+        _refuse_other_life(registry, captured)
+        spec = pipeline_of(context, origin, entry, captured).model_copy(update={"swept": passed})
+        write_private(spec_path(context, name), spec.model_dump_json())
         ensure_engine(context)
         if wait:
             wait_running(context, name)
-        _sweep_gone(context, registry, entry, captured, say)
+        swept = [table for table in captured if table.topic not in lost]
+        try:
+            sweep_new_sink(context, registry, entry, swept, say)
+        except SinkError as error:
+            if error.code == "SINK_AT_REST":  # it is removed now, so it cannot be resumed
+                error.hint = "Run the same command again."
+            raise
         undo.pop_all()
     registry.note(f"sink {name}", "added", kind=kind, source=origin.name)
     return entry, findings
+
+
+def _refuse_other_life(registry: Registry, captured: Sequence[SourceTableEntry]) -> None:
+    """Refuse to apply topics that were made anew since the command began.
+
+    Raises:
+        SourceError: With code ``SOURCE_RECOVERED``.
+    """
+    for table in captured:
+        now = {known.topic: known for known in registry.source(table.source).tables}.get(table.topic)
+        if now is None or (now.epoch, now.topic_id) != (table.epoch, table.topic_id):
+            raise SourceError(
+                f"Source {table.source} was recovered or changed meanwhile.",
+                code="SOURCE_RECOVERED",
+                hint="Run the same command again once `headrace lag` shows the source as streaming.",
+            )
 
 
 def wait_running(context: Context, name: str, *, timeout: float = _START_S) -> None:
@@ -165,25 +179,37 @@ def wait_running(context: Context, name: str, *, timeout: float = _START_S) -> N
 def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambda _: None) -> None:
     """Stop applying and forget the sink; with ``purge`` its targets and their data go too.
 
+    A target that another writer has taken over stays: it is that one's now.
+
     Raises:
         SinkError: When ``purge`` fails; the sink then stays registered, stopped, to be removed again.
     """
     registry = Registry(context.registry)
     entry = registry.sink(name)
     say("stopping its query")
-    _withdraw(context, name)
-    if purge:
-        say("removing its targets")
-        with closing(open_sink(entry)) as sink:
-            for table in tables_of(registry, entry):
-                sink.drop(table.schema)
-            sink.forget(entry.tables)
-        shutil.rmtree(context.dead_letters / name, ignore_errors=True)
-        deadletters.forget(context, name)
-    _discard_run(context, name)
-    owner_file(context, name).unlink(missing_ok=True)
-    _unregister(registry, name)
-    registry.note(f"sink {name}", "removed", purged=purge)
+    with working_on(context, name):
+        withdraw(context, name)
+        if purge:
+            say("removing its targets")
+            with opened_sink(entry) as sink:
+                tables = tables_of(registry, entry)
+                taken = strangers(context, name, sink, [table.schema for table in tables])
+                for table in tables:
+                    if (claim := taken.get(table.schema.table)) is not None:
+                        say(
+                            f"{table.schema.table}: left, for sink {claim.sink} of {claim.home} serves it now"
+                        )
+                    else:
+                        sink.drop(table.schema)
+                sink.forget([table.topic for table in tables if table.schema.table not in taken])
+            shutil.rmtree(context.dead_letters / name, ignore_errors=True)
+            deadletters.forget(context, name)
+            # Else they stay known: a store may be restored from a backup of this time.
+            owner_file(context, name).unlink(missing_ok=True)
+        discard_run(context, name)
+        forget(context, name)
+        _unregister(registry, name)
+        registry.note(f"sink {name}", "removed", purged=purge)
 
 
 def pause(context: Context, name: str) -> None:
@@ -192,21 +218,36 @@ def pause(context: Context, name: str) -> None:
 
 
 def resume(context: Context, name: str, *, take_over: bool = False) -> None:
-    """Apply on; starts the engine when it does not run. With ``take_over`` any other writer is stopped."""
+    """Apply on, at once also after a failure; starts the engine when it does not run.
+
+    With ``take_over`` any other writer is stopped.
+    """
+    registry = Registry(context.registry)
+    entry = registry.sink(name)
+    remake_damaged(context, registry, entry, tables_of(registry, entry))
     if take_over:
-        registry = Registry(context.registry)
-        entry = registry.sink(name)
-        with closing(open_sink(entry)) as sink:
+        with opened_sink(entry) as sink:
             schemas = [table.schema for table in tables_of(registry, entry)]
             claim_targets(context, name, sink, schemas, take_over=True)
         registry.note(f"sink {name}", "taken over")
     _set_paused(context, name, False)
+    progress = read_progress(context.progress, name)
+    if progress is not None and progress.state == "failed":
+        with suppress(FileNotFoundError):  # removed meanwhile
+            os.utime(spec_path(context, name))  # the engine takes up a file that has changed at once
     ensure_engine(context)
 
 
 def open_sink(entry: SinkEntry) -> Sink:
     """Return the entry's store; close it after use."""
     return kinds.build(entry.kind, entry.name, entry.settings)
+
+
+@contextmanager
+def opened_sink(entry: SinkEntry) -> Iterator[Sink]:
+    """Yield the entry's store, closed after use; hints of its errors name the sink and its source."""
+    with naming(entry.source, entry.name), closing(open_sink(entry)) as sink:
+        yield sink
 
 
 def tables_of(registry: Registry, entry: SinkEntry) -> list[SourceTableEntry]:
@@ -227,170 +268,32 @@ def _captured(origin: SourceEntry, wanted: Sequence[TableId]) -> list[SourceTabl
 
 
 def _trimmed(
-    kafka: Kafka, captured: Sequence[SourceTableEntry], reread: Mapping[str, tuple[list[int], list[int]]]
+    kafka: Kafka, captured: Sequence[SourceTableEntry], reread: Mapping[str, Swept]
 ) -> dict[str, Any]:
     """Return the topics from which a new sink can no longer load every row."""
     ends = kafka.ends([table.topic for table in captured])
-    whole = {(topic, n): mark for topic, (marks, _) in reread.items() for n, mark in enumerate(marks)}
+    whole = {(topic, n): mark for topic, told in reread.items() for n, mark in enumerate(told.marks)}
     return {place[0]: first for place, (first, _) in ends.items() if first > whole.get(place, 0)}
 
 
-def _sweep_gone(
-    context: Context, registry: Registry, entry: SinkEntry, captured: Sequence[SourceTableEntry], say: Say
-) -> None:
-    """Remove rows that the topics still tell of, though a resnapshot has shown that they are gone."""
-    reread = registry.reread(entry.source)
-    chosen = [table for table in captured if table.topic in reread]
-    if not chosen:
-        return
-    ends = {(table.topic, n): end for table in chosen for n, end in enumerate(reread[table.topic][1])}
-    wait_settled(context.progress, entry.name, ends, say=say)
-    with closing(open_sink(entry)) as sink:
-        for table in chosen:
-            for partition, mark in enumerate(reread[table.topic][0]):
-                sink.truncate(table.schema, Position(table.epoch, mark, partition))
-
-
 def _refuse_unfit(findings: Sequence[Finding]) -> None:
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if errors:
-        raise SinkError(
-            " ".join(finding.message for finding in errors),
-            code=errors[0].code if len(errors) == 1 else "SINK_UNFIT",
-            hint="\n".join(finding.hint for finding in errors if finding.hint),
-        )
-
-
-def _refuse_shared(registry: Registry, entry: SinkEntry) -> None:
-    """Two writers of one target would each undo the other's deletes."""
-    for other in registry.sinks():
-        if other.kind != entry.kind or _place(other.settings) != _place(entry.settings):
-            continue
-        shared = [facts for facts in entry.tables.values() if facts in other.tables.values()]
-        if shared:
-            raise UsageError(
-                f"Sink {other.name} writes to the same target already: {shared[0]}.",
-                code="SINK_TARGET_TAKEN",
-                hint="Give the new sink another prefix or path.",
-            )
-
-
-def _place(settings: Mapping[str, Any]) -> object:
-    return settings.get("url")
-
-
-def _create(sink: Sink, captured: Sequence[SourceTableEntry]) -> None:
-    """Create the targets, several at once: stores answer slowly, and mostly wait for a disk."""
-    with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
-        for _ in pool.map(lambda table: sink.prepare(table.schema), captured):
-            pass
-
-
-def _begin(
-    context: Context,
-    name: str,
-    sink: Sink,
-    captured: Sequence[SourceTableEntry],
-    *,
-    take_over: bool,
-    say: Say,
-) -> None:
-    """Claim the targets and remove what an earlier life of the source left in them.
-
-    Rows of a later life are refused, for ours would never replace them; ``take_over`` removes them.
-    """
-    schemas = [table.schema for table in captured]
-    with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
-        versions = list(pool.map(partial(_versions, sink), schemas))
-    ahead = [t for t, (_, newest) in zip(captured, versions, strict=True) if newest >= _after(t)]
-    if ahead and not take_over:
-        raise SinkError(
-            f"The target of {ahead[0].schema.table} holds rows of a later life of this source than ours.",
-            code="SINK_TARGET_AHEAD",
-            hint="Another installation may write there: choose another target; or add --take-over, "
-            "which removes them.",
-        )
-    claim_targets(context, name, sink, schemas, take_over=take_over)
-    for table, (oldest, _) in zip(captured, versions, strict=True):
-        if table in ahead:
-            say(f"{table.schema.table}: removing rows of another installation")
-            sink.drop(table.schema)
-            sink.prepare(table.schema)
-        elif oldest < Position(table.epoch, 0).version:
-            say(f"{table.schema.table}: removing rows of an earlier life of the source")
-            sink.truncate(table.schema, Position(table.epoch, 0))
-    if ahead:
-        claim_targets(context, name, sink, schemas, take_over=True)
-
-
-def _after(table: SourceTableEntry) -> int:
-    """Return the first version beyond the table's own."""
-    return Position(table.epoch + 1, 0).version
-
-
-def _versions(sink: Sink, schema: TableSchema) -> tuple[int, int]:
-    """Return the lowest and the highest version among some rows of a target; none is above all and below."""
-    versions = [stored.version for stored in islice(sink.scan(schema), _SAMPLE)]
-    return min(versions, default=sys.maxsize), max(versions, default=-1)
-
-
-def _spec(
-    context: Context, origin: SourceEntry, entry: SinkEntry, captured: Sequence[SourceTableEntry]
-) -> PipelineSpec:
-    n = origin.partitions
-    return PipelineSpec(
-        sink=entry.name,
-        kind=entry.kind,
-        settings=entry.settings,
-        source=origin.name,
-        kafka_bootstrap=context.kafka_bootstrap,
-        placeholder=origin.placeholder,
-        tables=tuple(TableSpec(topic=t.topic, epoch=t.epoch, table=t.table, partitions=n) for t in captured),
-        checkpoint=context.checkpoints / entry.name,
-        dead_letters=context.dead_letters / entry.name,
-        owner=owner_file(context, entry.name),
-        home=installation(context),
-        on_schema_change=SchemaPolicy(entry.on_schema_change),
-    )
-
-
-def _spec_path(context: Context, name: str) -> Path:
-    return context.pipelines / f"{name}.json"
+    # There is no such sink yet: what would be changed is given at once.
+    told = [
+        replace(found, hint=found.hint.replace(f"or {ROTATE}", "or ").replace(ROTATE, "Add it with "))
+        for found in findings
+    ]
+    refuse_unfit(told, SinkError, "SINK_UNFIT")
 
 
 def _set_paused(context: Context, name: str, paused: bool) -> None:
     registry = Registry(context.registry)
-    registry.sink(name)
-    path = _spec_path(context, name)
-    spec = load_pipeline(path)
-    if spec.paused != paused:
-        write_private(path, spec.model_copy(update={"paused": paused}).model_dump_json())
+    origin = origin_of(context, registry.source(registry.sink(name).source))
+    with worked_on(context, name) as others_work:
+        # Who withheld the query and is at work no more has died before it could let it go on.
+        given = {} if others_work or paused else {"withheld": False}
+        before = rewrite(context, name, lambda _: {"paused": paused, "origin": origin, **given})
+    if before.paused != paused:
         registry.note(f"sink {name}", "paused" if paused else "resumed")
-
-
-def _withdraw(context: Context, name: str) -> None:
-    """Take the pipeline from the engine and wait until it has let go."""
-    _spec_path(context, name).unlink(missing_ok=True)
-    deadline = time.monotonic() + _STOP_S
-    while time.monotonic() < deadline:
-        progress = read_progress(context.progress, name)
-        if progress is None or progress.state in ("removed", "stopped"):
-            return
-        if engine_state(context.progress)["state"] in ("absent", "silent", "stopped"):
-            return
-        time.sleep(0.1)
-    raise SinkError(
-        f"The engine has not let go of sink {name} after {_STOP_S:.0f} s.",
-        code="SINK_BUSY",
-        hint="Try again; or stop the engine with `headrace down`.",
-    )
-
-
-def _discard_run(context: Context, name: str) -> None:
-    """Remove checkpoint and progress, so that a namesake later reads from the beginning."""
-    shutil.rmtree(context.checkpoints / name, ignore_errors=True)
-    shutil.rmtree(context.requests / name, ignore_errors=True)
-    (context.progress / f"{name}.json").unlink(missing_ok=True)
 
 
 def _unregister(registry: Registry, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from connectors.base import Capture
 from headrace.control.kafka import Kafka
 
-__all__ = ["Snapshot", "SnapshotState", "incremental", "initial"]
+__all__ = ["INITIAL", "Snapshot", "SnapshotState", "Told", "initial", "told_by"]
 
 
 class SnapshotState(str, Enum):
@@ -19,6 +19,8 @@ class SnapshotState(str, Enum):
     PENDING = "pending"
     RUNNING = "running"
     COMPLETED = "completed"
+    PASSED_OVER = "passed_over"
+    """The connector took up a position that it had noted before it had read any row."""
     ABORTED = "aborted"
 
 
@@ -30,11 +32,13 @@ class Snapshot:
         state: How far it is.
         scanned: Topic-prefixed or plain table name → rows read, for tables that are done.
         trouble: Table → why it was not read, e.g. ``SQL_EXCEPTION``; empty when all is well.
+        attempts: How often it has begun.
     """
 
     state: SnapshotState
     scanned: Mapping[str, int]
     trouble: Mapping[str, str]
+    attempts: int = 1
 
     def unread(self, tables: Iterable[str]) -> dict[str, str]:
         """Return which tables were not read whole, and why.
@@ -52,40 +56,72 @@ _STATES = {
     "PAUSED": SnapshotState.RUNNING,
     "RESUMED": SnapshotState.RUNNING,
     "COMPLETED": SnapshotState.COMPLETED,
-    "SKIPPED": SnapshotState.COMPLETED,
     "ABORTED": SnapshotState.ABORTED,
 }
+INITIAL = "Initial Snapshot"
+_OVER = ("COMPLETED", "SKIPPED", "ABORTED")
 _FINE = ("SUCCEEDED", "EMPTY")
 
 
-def initial(kafka: Kafka, capture: Capture) -> Snapshot:
-    """Return the state of the newest initial snapshot; a repeated one starts over."""
-    return _told(n for n in _notifications(kafka, capture) if n.get("aggregate_type") == "Initial Snapshot")
+def initial(kafka: Kafka, capture: Capture, since: int = 0) -> Snapshot:
+    """Return the state of the newest initial snapshot; a repeated one starts over.
+
+    Args:
+        kafka: Where the connector tells.
+        capture: What it captures.
+        since: The first notification that counts.
+    """
+    told = kafka.committed(capture.notifications, since)[0]
+    return told_by(one for one in told if one.get("aggregate_type") == INITIAL)
 
 
-def incremental(kafka: Kafka, capture: Capture, signal: str) -> Snapshot:
-    """Return the state of the incremental snapshot asked for by ``signal``."""
-    return _told(
-        n
-        for n in _notifications(kafka, capture)
-        if n.get("aggregate_type") == "Incremental Snapshot" and n.get("id") == signal
-    )
+class Told:
+    """What the connector has told of the snapshots that it reads beside the stream, from an offset on.
+
+    Args:
+        kafka: Where it tells.
+        capture: What it captures.
+        offset: The first notification that counts.
+    """
+
+    def __init__(self, kafka: Kafka, capture: Capture, offset: int) -> None:
+        self._kafka = kafka
+        self._topic = capture.notifications
+        self._next = offset
+        self._known: list[dict[str, Any]] = []
+        self.news = False
+        """Whether the last look has found something new."""
+
+    def _look(self) -> list[dict[str, Any]]:
+        said, high = self._kafka.committed(self._topic, self._next)
+        fresh = [told for told in said if told.get("aggregate_type") == "Incremental Snapshot"]
+        self._next, self.news = max(high, self._next), bool(fresh)
+        self._known += fresh
+        return self._known
+
+    def incremental(self, signal: str) -> Snapshot:
+        """Return the state of the snapshot asked for by ``signal``."""
+        return told_by(told for told in self._look() if told.get("id") == signal)
+
+    def busy(self) -> str | None:
+        """Return by which signal a snapshot was asked for that is not over; None when none is."""
+        known = self._look()
+        if not known or str(known[-1].get("type")) in _OVER:
+            return None
+        return str(known[-1].get("id", ""))
 
 
-def _notifications(kafka: Kafka, capture: Capture) -> Iterable[dict[str, Any]]:
-    topic = capture.notifications
-    low, high = kafka.ends([topic]).get((topic, 0), (0, 0))
-    return kafka.values(topic, low, high)
-
-
-def _told(notifications: Iterable[dict[str, Any]]) -> Snapshot:
+def told_by(notifications: Iterable[Mapping[str, Any]]) -> Snapshot:
+    """Return how a snapshot stands by the connector's words about it, the oldest first."""
     state = SnapshotState.PENDING
     scanned: dict[str, int] = {}
     trouble: dict[str, str] = {}
+    attempts, completed = 0, False
     for notification in notifications:
         kind = str(notification.get("type"))
         said: Mapping[str, Any] = notification.get("additional_data") or {}
         if kind == "STARTED":
+            attempts += 1
             scanned.clear()
             trouble.clear()
         if kind == "TABLE_SCAN_COMPLETED":
@@ -93,5 +129,9 @@ def _told(notifications: Iterable[dict[str, Any]]) -> Snapshot:
             scanned[table] = int(said.get("total_rows_scanned", 0) or 0)
             if (status := said.get("status")) not in _FINE:
                 trouble[table] = str(status)
+        if kind == "SKIPPED":
+            # The position is noted with the first word already, before any row: it proves nothing read.
+            state = SnapshotState.COMPLETED if completed else SnapshotState.PASSED_OVER
+        completed = completed or kind == "COMPLETED"
         state = _STATES.get(kind, state)
-    return Snapshot(state, scanned, trouble)
+    return Snapshot(state, scanned, trouble, attempts)

@@ -9,28 +9,34 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from connectors import registry as kinds
-from connectors.base import Capture, Keys, Source, topic_of
-from connectors.postgres.properties import MAX_RECORD_BYTES
+from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Source, most_bytes, topic_of
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.gap import START_OVER, find_gap
+from headrace.control.epochs import next_epochs
+from headrace.control.first_load import leave_to_run, wait_loaded, wait_streaming
+from headrace.control.fitness import refuse_unfit, refuse_unmeant, refuse_used
+from headrace.control.gap import find_gap, gap_error
 from headrace.control.kafka import Kafka, Topic
+from headrace.control.lost import password_left
+from headrace.control.newcomers import listed
+from headrace.control.pipelines import orphans, withdraw
 from headrace.control.registry import Registry, SourceEntry, SourceTableEntry, now_ms
-from headrace.control.snapshot import SnapshotState, initial
+from headrace.control.remedies import then
+from headrace.control.runner import ensure_engine
+from headrace.control.watcher import look_now
 from headrace.model.errors import SourceError, UsageError
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId, TableSchema
 
 _FORGETS_S = 15.0
 
-__all__ = ["Say", "add", "check", "pause", "remove", "resume", "wait_streaming"]
+__all__ = ["Say", "add", "check", "pause", "remove", "resume", "topics_of"]
 
 Say = Callable[[str], None]
 """Told one sentence per step; for people."""
 
-_TASK_START_S = 120.0
 _HOUR_MS = 3_600_000
 
 
@@ -45,7 +51,7 @@ def check(
     """Return what speaks for or against adding the database; changes nothing."""
     source = kinds.build(kinds.kind_of(url), url)
     wanted = list(tables) or source.tables(schemas)
-    _refuse_unmeant(wanted, keys or {})
+    refuse_unmeant(wanted, keys or {})
     return source.preflight(wanted, keys, partitions=partitions)
 
 
@@ -61,7 +67,7 @@ def add(
     wait: bool = True,
     say: Say = lambda _: None,
 ) -> SourceEntry:
-    """Register a database and start its connector; with ``wait`` return when it streams.
+    """Register a database and start its connector; with ``wait`` return when it streams and all is read.
 
     Without ``wait`` it returns as soon as the connector is created; its snapshot goes on.
     When anything fails, what was made is removed again.
@@ -80,12 +86,15 @@ def add(
             hint=f"headrace source remove {name}",
         )
     kind = kinds.kind_of(url)
-    source = kinds.build(kind, url)
+    kept = password_left(context, name, url)
+    source = kinds.build(kind, url, kept)
     wanted = list(tables) or source.tables(schemas)
-    settings = settings or SourceSettings()
+    # Without a choice all were taken, and what comes later is new.
+    left_out = set(source.tables(sorted({t.schema for t in tables}))) - set(wanted) if tables else set()
+    settings = _bounded(context, settings or SourceSettings(), say)
     say("checking the database")
-    _refuse_unmeant(wanted, keys or {})
-    _refuse_unfit(source.preflight(wanted, keys, partitions=settings.partitions))
+    refuse_unmeant(wanted, keys or {})
+    refuse_unfit(source.preflight(wanted, keys, partitions=settings.partitions))
     password = source.password
     secret = secret_of(context, name)
     capture = Capture(
@@ -97,94 +106,70 @@ def add(
     )
     with Connect(context.connect_url) as connect, ExitStack() as undo:
         kafka = Kafka(context.kafka_bootstrap)
-        _clear_remains(connect, kafka, source, capture, say)
+        _clear_remains(context, connect, kafka, source, capture, say)
         _refuse_taken(connect, kafka, capture)
         secret.store(password)
-        undo.callback(secret.forget)
+        if kept is None:
+            undo.callback(secret.forget)
         say(f"setting up {len(wanted)} tables: publication, signal and heartbeat tables")
         source.setup(capture)
         undo.callback(source.teardown, capture)
-        made = kafka.create(_topics(capture))
+        made = kafka.create(topics_of(capture))
         undo.callback(kafka.delete, made)
-        system = source.hold(capture).system
-        entry = _register(registry, kafka, capture, kind, source.address, system)
+        entry = _register(registry, kafka, capture, kind, source, left_out)
         undo.callback(_unregister, registry, name)
+        large = source.large(capture.tables, settings.load_by_run_mib)
+        leave_to_run(registry, entry, large)
+        look_now(context, name)
         say("starting the connector")
         undo.callback(connect.delete, capture.connector)
-        _to_its_end(connect.create, capture.connector, source.properties(capture))
+        _to_its_end(connect.create, capture.connector, source.properties(capture, large))
         undo.callback(_stop_and_forget, connect, capture.connector)
         connect.forget_offsets(capture.connector)
         connect.resume(capture.connector)
+        if large:  # its watcher begins the run
+            say(f"a run is to read {', '.join(map(str, large))}: `headrace resnapshot list`")
+            ensure_engine(context)
         if wait:
             try:
-                wait_streaming(context, name, say=say)
+                wait_streaming(context, name, again="add the source again", say=say)
             except KeyboardInterrupt:
                 undo.pop_all()
                 raise
         undo.pop_all()
     registry.note(f"source {name}", "added", tables=[str(schema.table) for schema in capture.tables])
+    if wait:
+        wait_loaded(context, name, say)
     return entry
 
 
-def wait_streaming(
-    context: Context, name: str, *, timeout: float | None = None, say: Say = lambda _: None
-) -> None:
-    """Return when the initial snapshot is complete and the connector holds its slot.
-
-    Raises:
-        SourceError: When the connector fails (``CONNECTOR_FAILED``), does not start
-            (``CONNECTOR_NOT_STARTED``) or is not done within ``timeout`` seconds (``SOURCE_SLOW``).
-    """
-    registry = Registry(context.registry)
-    entry = registry.source(name)
-    source, capture, kafka = (
-        source_of(context, entry),
-        capture_of(context, entry),
-        Kafka(context.kafka_bootstrap),
-    )
-    topics = [table.topic for table in entry.tables]
-    expected = sum(source.estimate_rows([schema.table for schema in capture.tables]).values())
-    began, told = time.monotonic(), ""
+def _bounded(context: Context, settings: SourceSettings, say: Say) -> SourceSettings:
+    """Return the settings with the truth about the worker: whether it can set too large records aside."""
     with Connect(context.connect_url) as connect:
-        while True:
-            state = connect.state(capture.connector)
-            if state.failed:
-                raise SourceError(
-                    f"The connector of {name} failed: {state.trace}",
-                    code="CONNECTOR_FAILED",
-                    hint=f"Mend the cause, then: headrace source resume {name}",
-                )
-            waited = time.monotonic() - began
-            if not state.running and waited > _TASK_START_S:
-                raise SourceError(
-                    f"The connector of {name} did not start within {_TASK_START_S:.0f} s"
-                    f" (connector {state.connector}, task {state.task}).",
-                    code="CONNECTOR_NOT_STARTED",
-                    hint="See Connect's log.",
-                )
-            if state.running:
-                done = initial(kafka, capture).state is SnapshotState.COMPLETED
-                if done and source.hold(capture).active:
-                    registry.loaded(name)
-                    return
-                rows = sum(high for _, high in kafka.ends(topics).values())
-                text = f"reading the tables: {rows:,} rows" + (f" of about {expected:,}" if expected else "")
-                if text != told:
-                    say(told := text)
-            if timeout is not None and waited > timeout:
-                raise SourceError(
-                    f"{name} does not stream after {timeout:.0f} s.",
-                    code="SOURCE_SLOW",
-                    hint="The snapshot goes on; see `headrace lag`.",
-                )
-            time.sleep(0.2)
+        bounded = connect.converts(BOUNDED_CONVERTER)
+    if not bounded:
+        most = settings.max_record_bytes / (1 << 20)
+        say(f"Connect lacks {BOUNDED_CONVERTER}: a record of more than {most:.0f} MiB will stop the source")
+    return settings.model_copy(update={"bounded": bounded})
 
 
-def remove(context: Context, name: str, *, say: Say = lambda _: None) -> None:
+def remove(
+    context: Context, name: str, *, leave_database: bool = False, say: Say = lambda _: None
+) -> tuple[str, ...]:
     """Remove connector, slot, publication, topics and registration; idempotent after a failure.
+
+    Args:
+        context: The installation.
+        name: The source.
+        leave_database: Leave what is in the database, which may be gone.
+        say: Told what is being done.
+
+    Returns:
+        The statements that remove what was left in the database; a slot that stays keeps its log for ever.
 
     Raises:
         UsageError: When sinks still read from it (``SOURCE_IN_USE``).
+        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``).
     """
     registry = Registry(context.registry)
     entry = registry.source(name)
@@ -200,13 +185,26 @@ def remove(context: Context, name: str, *, say: Say = lambda _: None) -> None:
         say("stopping the connector")
         _stop_and_forget(connect, capture.connector)
         connect.delete(capture.connector)
-    say("removing slot, publication and tables from the database")
-    source.teardown(capture)
+    if not leave_database:
+        say("removing slot, publication and tables from the database")
+        _teardown(source, capture, name)
     say("removing topics")
-    Kafka(context.kafka_bootstrap).delete([topic.name for topic in _topics(capture)])
+    Kafka(context.kafka_bootstrap).delete([topic.name for topic in topics_of(capture)])
     _unregister(registry, name)
     secret_of(context, name).forget()
-    registry.note(f"source {name}", "removed")
+    left = source.leftovers(capture) if leave_database else ()
+    registry.note(f"source {name}", "removed", left=list(left))
+    return left
+
+
+def _teardown(source: Source, capture: Capture, name: str) -> None:
+    try:
+        with then("SOURCE_SLOT_BUSY", f"headrace source remove {name}"):
+            source.teardown(capture)
+    except SourceError as error:
+        if error.code == "SOURCE_UNREACHABLE":
+            error.hint = f"If the database is gone for good: headrace source remove {name} --leave-database"
+        raise
 
 
 def pause(context: Context, name: str) -> None:
@@ -229,9 +227,7 @@ def resume(context: Context, name: str) -> None:
     reason = find_gap(context, entry)
     if reason:
         registry.gap(name, reason)
-        raise SourceError(
-            f"Changes of {name} are lost: {reason}.", code="SOURCE_GAP", hint=START_OVER.format(name=name)
-        )
+        raise gap_error(name, reason)
     with Connect(context.connect_url) as connect:
         connect.resume(connector)
         if connect.state(connector).failed:
@@ -239,27 +235,9 @@ def resume(context: Context, name: str) -> None:
     registry.note(f"source {name}", "resumed")
 
 
-def _refuse_unmeant(tables: Sequence[TableId], keys: Keys) -> None:
-    unmeant = [str(table) for table in keys if table not in tables]
-    if unmeant:
-        raise UsageError(
-            f"A key is declared for {', '.join(unmeant)}, which is not captured.",
-            code="SOURCE_KEY_UNMEANT",
-            hint="Names are case-sensitive: --key schema.table=column,column.",
-        )
-
-
-def _refuse_unfit(findings: Sequence[Finding]) -> None:
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if errors:
-        raise SourceError(
-            " ".join(finding.message for finding in errors),
-            code=errors[0].code if len(errors) == 1 else "SOURCE_UNFIT",
-            hint="\n".join(finding.hint for finding in errors if finding.hint),
-        )
-
-
-def _clear_remains(connect: Connect, kafka: Kafka, source: Source, capture: Capture, say: Say) -> None:
+def _clear_remains(
+    context: Context, connect: Connect, kafka: Kafka, source: Source, capture: Capture, say: Say
+) -> None:
     """Remove a connector that a killed ``add`` of ours left, with its topics and its slot.
 
     Connect may create it after the process that asked for it has died and been cleared away. It is ours when
@@ -269,9 +247,13 @@ def _clear_remains(connect: Connect, kafka: Kafka, source: Source, capture: Capt
     if left.get("database.password") != capture.password:
         return
     say(f"removing what an interrupted command left of {capture.source}")
+    for lost in orphans(context, Registry(context.registry)):
+        if lost.source == capture.source:
+            say(f"stopping sink {lost.sink}, which the registry has lost; its target stays as it is")
+            withdraw(context, lost.sink)
     # Not stopped first: Connect refuses that when the file with the password is gone.
     connect.delete(capture.connector)
-    kafka.delete([topic.name for topic in _topics(capture)])
+    kafka.delete([topic.name for topic in topics_of(capture)])
     wanted = source.properties(capture)
     if all(left.get(name) == value for name, value in wanted.items() if name.startswith("database.")):
         source.teardown(capture)
@@ -280,9 +262,7 @@ def _clear_remains(connect: Connect, kafka: Kafka, source: Source, capture: Capt
 def _refuse_taken(connect: Connect, kafka: Kafka, capture: Capture) -> None:
     # Connect forgets a deleted connector's state a little after it has answered.
     deadline = time.monotonic() + _FORGETS_S
-    while (known := connect.state(capture.connector).connector) != "ABSENT":
-        if time.monotonic() > deadline:
-            break
+    while (known := connect.state(capture.connector).connector) != "ABSENT" and time.monotonic() < deadline:
         time.sleep(0.2)
     if known != "ABSENT":
         raise SourceError(
@@ -291,28 +271,16 @@ def _refuse_taken(connect: Connect, kafka: Kafka, capture: Capture) -> None:
             hint="Choose another source name.",
         )
     names = [topic_of(capture.source, schema.table) for schema in capture.tables]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SourceError(
-            f"Two tables would share the topic {twice[0]}.",
-            code="SOURCE_TOPIC_SHARED",
-            hint="Kafka allows letters, digits, dot, dash and underscore in names; capture one of them.",
-        )
-    used = sorted({topic for (topic, _), (_, high) in kafka.ends(names).items() if high > 0})
-    if used:
-        raise SourceError(
-            f"Kafka already holds records in {', '.join(used)}.",
-            code="SOURCE_TOPICS_EXIST",
-            hint="Choose another source name, or delete these topics.",
-        )
+    refuse_used(kafka, names, names)
 
 
-def _topics(capture: Capture) -> list[Topic]:
+def topics_of(capture: Capture) -> list[Topic]:
+    """Return every topic that a source has."""
     settings = capture.settings
     kept = {
         "cleanup.policy": "delete",
         "retention.ms": str(settings.retention_ms),
-        "max.message.bytes": str(MAX_RECORD_BYTES),
+        "max.message.bytes": str(most_bytes(settings)),
     }
     passing = {"cleanup.policy": "delete", "retention.ms": str(24 * _HOUR_MS), "segment.ms": str(_HOUR_MS)}
     told = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -326,26 +294,28 @@ def _topics(capture: Capture) -> list[Topic]:
 
 
 def _register(
-    registry: Registry, kafka: Kafka, capture: Capture, kind: str, address: str, system: str | None
+    registry: Registry, kafka: Kafka, capture: Capture, kind: str, source: Source, left_out: set[TableId]
 ) -> SourceEntry:
     topics: dict[str, TableSchema] = {capture.topic(schema.table): schema for schema in capture.tables}
     ids = kafka.ids(list(topics))
+    epochs = next_epochs(registry, kafka, list(topics))
     entry = SourceEntry(
         name=capture.source,
         kind=kind,
-        address=address,
+        address=source.address,
         placeholder=capture.placeholder,
         settings=capture.settings.model_dump(),
-        system=system,
+        system=source.hold(capture).system,
         created_ms=now_ms(),
         loaded_ms=None,
         gap=None,
+        left_out=listed(left_out),
         tables=[
             SourceTableEntry(
                 topic=topic,
                 place=place,
                 topic_id=ids[topic],
-                epoch=registry.next_epoch(topic),
+                epoch=epochs[topic],
                 table=schema.as_dict(),
             )
             for place, (topic, schema) in enumerate(topics.items())

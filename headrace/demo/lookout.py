@@ -104,16 +104,8 @@ def filled(look: Look) -> bool:
 
 
 def shows_all_since(moment: float) -> Callable[[Look], bool]:
-    """Return a test whether it is proven that every sink shows everything committed before ``moment``.
-
-    A table that is fresh by f seconds, in a look that began at t, shows the state of after t − f.
-    """
-
-    def proven(look: Look) -> bool:
-        ages = [table.freshness_seconds for table in look.report.tables]
-        return look.report.in_sync and all(age is not None and look.began - age > moment for age in ages)
-
-    return proven
+    """Return a test whether it is proven that every sink shows everything committed before ``moment``."""
+    return lambda look: look.report.shows(look.began - moment)
 
 
 def behind(report: LagReport | None) -> str:

@@ -110,7 +110,9 @@ class Original:
     @contextmanager
     def open(cls, dsn: str, namespace: str = "public") -> Iterator[Original]:
         """Connect, read as of now until the end of the block."""
-        spelled = "-c TimeZone=UTC -c DateStyle=ISO -c bytea_output=hex -c extra_float_digits=1"
+        spelled = (
+            "-c TimeZone=UTC -c DateStyle=ISO -c bytea_output=hex -c extra_float_digits=1 -c lc_monetary=C"
+        )
         with psycopg.connect(dsn, options=spelled) as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             for name, loader in _LOADERS.items():

@@ -70,7 +70,8 @@ class _Line:
             if self._connection is None:
                 self._connection = psycopg.connect(self._dsn, autocommit=True, connect_timeout=5)
             result = work(self._connection)
-        except (psycopg.OperationalError, psycopg.InterfaceError):
+        # A rollback over a connection that breaks comes out as the Rollback that asked for it.
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.Rollback):
             self._lost_at = self._lost_at or time.monotonic()
             if time.monotonic() - self._lost_at > self._patience:
                 raise

@@ -1,4 +1,4 @@
-"""The account that servers run under when they refuse root."""
+"""The account that servers run under when root starts them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.model.errors import EnvironmentError_
 
-__all__ = ["Account", "check_reachable", "unprivileged"]
+__all__ = ["Account", "check_reachable", "give", "passes", "private", "unprivileged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,42 @@ def unprivileged() -> Account | None:
         if entry.pw_uid != 0:
             return Account(name, entry.pw_uid, entry.pw_gid)
     raise EnvironmentError_(
-        f"Postgres refuses to run as root and there is no user {named or 'nobody'} to run it as.",
+        f"No server runs as root, and there is no user {named or 'nobody'} to run them as.",
         code="STACK_NO_ACCOUNT",
         hint="Run headrace as an ordinary user, or set HEADRACE_USER to an unprivileged one.",
     )
+
+
+def give(path: Path, account: Account | None) -> None:
+    """Make ``path`` the account's; without one it stays ours."""
+    if account is not None:
+        os.chown(path, account.uid, account.gid, follow_symlinks=False)
+
+
+def private(directory: Path, account: Account | None) -> Path:
+    """Make a directory, or what became of it, the account's alone, with all that is in it; return it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if account is not None and directory.stat().st_uid != account.uid:
+        for folder, _, files in os.walk(directory):
+            for name in files:
+                give(Path(folder) / name, account)
+            give(Path(folder), account)
+    directory.chmod(0o700)
+    return directory
+
+
+def passes(account: Account, path: Path) -> bool:
+    """Say whether an account can pass the directory ``path``, and all above it."""
+    # Asked of the system, not computed from mode bits: access lists and mounts have a say, too.
+    answer = subprocess.run(
+        ["/bin/sh", "-c", 'test -x "$0"', str(path)],
+        user=account.uid,
+        group=account.gid,
+        extra_groups=[],
+        cwd="/",
+        check=False,
+    )
+    return answer.returncode == 0
 
 
 def check_reachable(account: Account, path: Path, variable: str) -> None:
@@ -53,19 +85,10 @@ def check_reachable(account: Account, path: Path, variable: str) -> None:
     Raises:
         EnvironmentError_: ``STACK_HOME_UNREACHABLE`` with the directory that is in the way.
     """
-    # Asked of the system, not computed from mode bits: access lists and mounts have a say, too.
     for directory in [*reversed(path.parents), path]:
-        answer = subprocess.run(
-            ["/bin/sh", "-c", 'test -x "$0"', str(directory)],
-            user=account.uid,
-            group=account.gid,
-            extra_groups=[],
-            cwd="/",
-            check=False,
-        )
-        if answer.returncode != 0:
+        if not passes(account, directory):
             raise EnvironmentError_(
-                f"Postgres runs as {account.name}, who cannot pass {directory} on the way to {path}.",
+                f"The servers run as {account.name}, who cannot pass {directory} on the way to {path}.",
                 code="STACK_HOME_UNREACHABLE",
                 hint=f"Set {variable} to a directory everybody can pass, e.g. under /var/lib or /var/tmp.",
             )

@@ -128,9 +128,13 @@ class Cache:
         return path.with_name(f"{path.name}.seen")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the cache for writing; a second process waits here and then finds the files there."""
-        with (self.root / "lock").open("a") as file:
+    def locked(self, what: str = "lock") -> Iterator[None]:
+        """Hold the cache, or a part of it; a second process waits here and then finds the files there.
+
+        Args:
+            what: The part's own lock, for who works on it while the whole is held.
+        """
+        with (self.root / what).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 yield

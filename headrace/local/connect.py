@@ -9,8 +9,18 @@ from pathlib import Path
 
 import httpx
 
-from headrace.local.cache import write_atomically
-from headrace.local.jvm import aot_cache, java_command, jvm_options, log4j2_properties
+from headrace.local.account import private
+from headrace.local.converter import converter_jar
+from headrace.local.credentials import USER
+from headrace.local.jvm import (
+    aot_cache,
+    java_command,
+    jvm_options,
+    log4j2_properties,
+    own_log,
+    settings_file,
+)
+from headrace.local.kafka import client_properties
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.local.unpack import safe_extract_tar, unpacked
@@ -21,6 +31,7 @@ _SETTINGS = """\
 bootstrap.servers={host}:{kafka}
 group.id=headrace-connect
 listeners=http://{host}:{port}
+rest.extension.classes=org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension
 rest.advertised.host.name={host}
 rest.advertised.port={port}
 plugin.path={plugins}
@@ -57,6 +68,12 @@ heartbeat.interval.ms=1500
 task.shutdown.graceful.timeout.ms=3000
 """
 
+_JAAS = """\
+KafkaConnect {{
+  org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule required file="{users}";
+}};
+"""
+
 HEAP_MIB = 384
 
 
@@ -78,7 +95,7 @@ class Connect:
 
     def prepare(self, site: Site) -> Launch:
         config = site.home.config(self.name)
-        site.home.secrets.mkdir(mode=0o700, exist_ok=True)
+        private(site.home.secrets, site.account)
         plugins = unpacked(site.files["debezium"][0], _extract)
         text = _SETTINGS.format(
             host=HOST,
@@ -87,18 +104,28 @@ class Connect:
             plugins=plugins,
             secrets=site.home.secrets,
         )
-        settings = config / "worker.properties"
-        logging = config / "log4j2.properties"
-        write_atomically(settings, text.encode())
-        write_atomically(logging, log4j2_properties(site.home.log(self.name)).encode())
-        options = jvm_options(HEAP_MIB, site.home.data("connect-tmp"))
+        text += "".join(
+            f"{prefix}{name}={value}\n"
+            for prefix in ("", "producer.", "consumer.", "admin.")
+            for name, value in client_properties(site.credentials.kafka).items()
+        )
+        settings = settings_file(config / "worker.properties", text, site.account)
+        users = settings_file(config / "users", f"{USER}={site.credentials.connect}\n", site.account)
+        jaas = settings_file(config / "jaas.conf", _JAAS.format(users=users), site.account)
+        log = own_log(site.home, self.name, site.account)
+        logging = settings_file(config / "log4j2.properties", log4j2_properties(log), site.account)
+        options = jvm_options(HEAP_MIB, site.home.data("connect-tmp"), site.account)
         jars = [*site.files["kafka"], *site.files["connect"]]
+        jars.append(converter_jar(jars))
         aot = aot_cache(self.name, HEAP_MIB, jars)
-        options += [f"-Dlog4j2.configurationFile={logging}"]
+        options += [f"-Dlog4j2.configurationFile={logging}", f"-Djava.security.auth.login.config={jaas}"]
+        # Arrays of timestamps pass through the worker's own zone, which may skip or repeat an hour.
+        options.append("-Duser.timezone=UTC")
         options += aot.options(training=site.training) if aot else []
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        return Launch(java_command(jars, options, main, str(settings)), aot=aot)
+        return Launch(java_command(jars, options, main, str(settings)), account=site.account, aot=aot)
 
     def probe(self, site: Site) -> None:
         # The list of connectors is only answered once the worker has read its configuration topic.
-        httpx.get(f"http://{HOST}:{site.ports['connect']}/connectors", timeout=3.0).raise_for_status()
+        url = f"http://{HOST}:{site.ports['connect']}/connectors"
+        httpx.get(url, timeout=3.0, auth=(USER, site.credentials.connect)).raise_for_status()

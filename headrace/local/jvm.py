@@ -6,10 +6,21 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.local.account import Account, give, private
 from headrace.local.aot import AotCache
+from headrace.local.cache import write_atomically
+from headrace.local.home import Home
 from headrace.local.java import java_home
 
-__all__ = ["aot_cache", "class_path", "java_command", "jvm_options", "log4j2_properties"]
+__all__ = [
+    "aot_cache",
+    "class_path",
+    "java_command",
+    "jvm_options",
+    "log4j2_properties",
+    "own_log",
+    "settings_file",
+]
 
 
 def class_path(jars: Sequence[Path]) -> str:
@@ -20,13 +31,13 @@ def class_path(jars: Sequence[Path]) -> str:
 _SHAPE = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 
 
-def jvm_options(heap_mib: int, temp: Path) -> list[str]:
+def jvm_options(heap_mib: int, temp: Path, account: Account | None = None) -> list[str]:
     """Return the options every server's JVM gets.
 
     The serial collector holds fewer threads and tables than the default one and pauses for milliseconds at
     these heap sizes.
     """
-    temp.mkdir(parents=True, exist_ok=True)
+    private(temp, account)
     return [f"-Xmx{heap_mib}m", *_SHAPE, f"-Djava.io.tmpdir={temp}"]
 
 
@@ -39,6 +50,21 @@ def java_command(jars: Sequence[Path], options: Sequence[str], main: str, *argum
     """Return the command that runs a main class."""
     java = str(java_home() / "bin" / "java")
     return [java, *options, "-cp", class_path(jars), main, *arguments]
+
+
+def own_log(home: Home, server: str, account: Account | None) -> Path:
+    """Return the log that a server writes itself, in a directory of the account if there is one."""
+    if account is not None:
+        private(home.logs / server, account)
+    return home.log(server)
+
+
+def settings_file(path: Path, text: str, account: Account | None) -> Path:
+    """Write a file of settings that only the server's account may read; return it."""
+    private(path.parent, account)
+    write_atomically(path, text.encode(), mode=0o600)
+    give(path, account)
+    return path
 
 
 def log4j2_properties(log: Path) -> str:

@@ -43,7 +43,7 @@ def start(server: Server, launch: Launch, home: Home) -> int:
     if log.exists() and log.stat().st_size > _LOG_BYTES:
         log.replace(log.with_name(f"{log.name}.1"))
     account = launch.account
-    with log.open("ab") as output:
+    with open(log, "ab", opener=_private) as output:
         process = subprocess.Popen(
             launch.command,
             stdin=subprocess.DEVNULL,
@@ -57,6 +57,7 @@ def start(server: Server, launch: Launch, home: Home) -> int:
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=[] if account else None,
+            umask=0o077,
         )
     # If it has ended already, wait_ready says so, with its last words.
     with contextlib.suppress(ProcessLookupError):
@@ -64,6 +65,10 @@ def start(server: Server, launch: Launch, home: Home) -> int:
     # Whether it lives is read from the pid file from here on; this object would only warn at its collection.
     process.returncode = 0
     return process.pid
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _output(server: Server, home: Home) -> Path:

@@ -76,7 +76,7 @@ def load_or_pick(path: Path) -> dict[str, int]:
     if kept is not None:
         return kept
     picked = dict(zip(PORT_NAMES, _pick(len(PORT_NAMES)), strict=True))
-    write_atomically(path, json.dumps(picked, indent=2).encode())
+    write_atomically(path, json.dumps(picked, indent=2).encode(), mode=0o600)
     return picked
 
 

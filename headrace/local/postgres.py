@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
@@ -17,16 +16,14 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from headrace.local.account import Account, check_reachable
+from headrace.local.account import Account, check_reachable, give
+from headrace.local.endpoints import SUPERUSER, postgres_dsn
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.local.unpack import safe_extract_tar, unpacked
 from headrace.model.errors import StackError
 
-__all__ = ["SUPERUSER", "Postgres", "postgres_dsn"]
-
-SUPERUSER = "postgres"
-DATABASE = "postgres"
+__all__ = ["Postgres"]
 
 _SETTINGS = """\
 # Written by headrace at every start; put your own settings into postgresql.conf.
@@ -42,11 +39,6 @@ shared_buffers = 64MB
 authentication_timeout = 15s
 log_min_messages = warning
 """
-
-
-def postgres_dsn(port: int, password: str) -> str:
-    """Return the superuser's connection URL."""
-    return f"postgresql://{SUPERUSER}:{password}@{HOST}:{port}/{DATABASE}"
 
 
 def _extract(archive: Path, target: Path) -> None:
@@ -80,7 +72,7 @@ class Postgres:
         _clear_remains(data)
         settings = data / "headrace.conf"
         settings.write_text(_SETTINGS.format(host=HOST, port=site.ports["postgres"]), encoding="utf-8")
-        _give(settings, site.account)
+        give(settings, site.account)
         return Launch([str(binaries / "postgres"), "-D", str(data)], account=site.account)
 
     def _initialise(self, binaries: Path, data: Path, site: Site) -> None:
@@ -90,9 +82,9 @@ class Postgres:
         workshop.mkdir(mode=0o700)
         password = workshop / "password"
         password.touch(mode=0o600)
-        password.write_text(site.password, encoding="ascii")
+        password.write_text(site.credentials.postgres, encoding="ascii")
         for path in (workshop, password):
-            _give(path, site.account)
+            give(path, site.account)
         command = [str(binaries / "initdb"), "-D", str(workshop / "data"), "-U", SUPERUSER]
         command += ["--pwfile", str(password), "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
@@ -109,14 +101,9 @@ class Postgres:
         shutil.rmtree(workshop)
 
     def probe(self, site: Site) -> None:
-        dsn = postgres_dsn(site.ports["postgres"], site.password)
+        dsn = postgres_dsn(site.ports["postgres"], site.credentials.postgres)
         with psycopg.connect(dsn, connect_timeout=3) as connection:
             connection.execute("select 1")
-
-
-def _give(path: Path, account: Account | None) -> None:
-    if account is not None:
-        os.chown(path, account.uid, account.gid)
 
 
 def _run_as(account: Account | None, command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import socket
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from headrace.local.account import give, private
 from headrace.local.cache import write_atomically
+from headrace.local.credentials import REDIS_ADMIN, USER
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
+from headrace.local.unpack import reachable
 from headrace.model.errors import EnvironmentError_, StackError
 
 __all__ = ["Redis"]
@@ -19,6 +23,9 @@ _SETTINGS = """\
 bind {host}
 port {port}
 protected-mode yes
+user default off
+user {user} on #{password} ~* &* +@all -@admin -migrate +client
+user {admin} on #{administrator} ~* &* +@all
 daemonize no
 dir {data}
 loglevel notice
@@ -33,6 +40,10 @@ save ""
 # A cache that forgets rows in silence could not be called equal to its source.
 maxmemory-policy noeviction
 """
+
+
+def _hash(password: str) -> str:
+    return hashlib.sha256(password.encode()).hexdigest()
 
 
 def _binary() -> Path:
@@ -60,16 +71,29 @@ class Redis:
     stop_signal: signal.Signals = signal.SIGTERM
 
     def prepare(self, site: Site) -> Launch:
-        data = site.home.data(self.name)
-        data.mkdir(parents=True, exist_ok=True)
-        settings = site.home.config(self.name) / "redis.conf"
-        write_atomically(settings, _SETTINGS.format(host=HOST, port=site.ports["redis"], data=data).encode())
-        return Launch([str(_binary()), str(settings)])
+        data = private(site.home.data(self.name), site.account)
+        settings = private(site.home.config(self.name), site.account) / "redis.conf"
+        text = _SETTINGS.format(
+            host=HOST,
+            port=site.ports["redis"],
+            data=data,
+            user=USER,
+            password=_hash(site.credentials.redis),
+            admin=REDIS_ADMIN,
+            administrator=_hash(site.credentials.redis_admin),
+        )
+        write_atomically(settings, text.encode(), mode=0o600)
+        give(settings, site.account)
+        binary = _binary() if site.account is None else reachable(site.account, _binary())
+        return Launch([str(binary), str(settings)], account=site.account)
 
     def probe(self, site: Site) -> None:
         with socket.create_connection((HOST, site.ports["redis"]), timeout=2.0) as connection:
-            connection.sendall(b"PING\r\n")
+            connection.sendall(f"AUTH {USER} {site.credentials.redis}\r\n".encode())
             answer = connection.recv(64)
+            if answer.startswith(b"+OK"):
+                connection.sendall(b"PING\r\n")
+                answer = connection.recv(64)
         # While it still reads its log it answers -LOADING.
         if not answer.startswith(b"+PONG"):
             raise StackError(f"Redis answers {answer!r}.", code="STACK_NOT_READY")

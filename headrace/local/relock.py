@@ -27,6 +27,7 @@ BROKER_ROOTS = (
 )
 CONNECT_ROOTS = (
     f"org.apache.kafka:connect-runtime:{KAFKA}",
+    f"org.apache.kafka:connect-basic-auth-extension:{KAFKA}",
     f"org.apache.kafka:connect-json:{KAFKA}",
     f"org.apache.kafka:connect-transforms:{KAFKA}",
 )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from headrace.local.account import Account
 from headrace.local.aot import AotCache
+from headrace.local.credentials import Credentials
 from headrace.local.home import Home
 
 __all__ = ["Launch", "Server", "Site"]
@@ -23,7 +24,7 @@ class Site:
         home: The stack's directory.
         ports: Port by name, see ``ports.PORT_NAMES``.
         files: Paths of the artefacts of the server's groups.
-        password: The Postgres superuser's.
+        credentials: The servers' passwords.
         account: Who runs what refuses root; None if this user can.
         training: Whether Java servers are started to write their ahead-of-time caches.
     """
@@ -31,7 +32,7 @@ class Site:
     home: Home
     ports: Mapping[str, int]
     files: Mapping[str, Sequence[Path]]
-    password: str
+    credentials: Credentials
     account: Account | None
     training: bool = False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,20 +15,20 @@ import psutil
 
 from headrace.local import artefacts, launch, training
 from headrace.local.account import unprivileged
-from headrace.local.cache import write_atomically
 from headrace.local.connect import Connect
+from headrace.local.credentials import Credentials
 from headrace.local.driver import driver_cache
 from headrace.local.elasticsearch import Elasticsearch
-from headrace.local.endpoints import Endpoints
+from headrace.local.endpoints import Endpoints, endpoints_of
 from headrace.local.events import OnEvent, ServerStatus, StackEvent
 from headrace.local.home import Home
 from headrace.local.kafka import Kafka
-from headrace.local.ports import HOST, load_or_pick, load_ports
-from headrace.local.postgres import Postgres, postgres_dsn
+from headrace.local.ports import load_or_pick, load_ports
+from headrace.local.postgres import Postgres
 from headrace.local.redis import Redis
 from headrace.local.server import Server, Site
 from headrace.local.starter import NEEDS, Starter
-from headrace.model.errors import StackError, UsageError
+from headrace.model.errors import UsageError
 from headrace.observe import pidfile
 
 __all__ = ["ENGINE", "SERVERS", "Stack"]
@@ -66,15 +65,15 @@ class Stack:
         """
         chosen = self._choose(only)
         tell = _serialised(on_event)
-        self.home.create()
+        # Decided before anything starts, so that a mistake of the environment is told at once.
+        account = unprivileged()
+        self.home.create(passable=account is not None)
         with self._locked():
             launch.check_disk(self.home)
-            # Decided before anything starts, so that a mistake of the environment is told at once.
-            account = unprivileged() if any(s.name == "postgres" for s in chosen) else None
             files = self._resolve(chosen, tell, everything=only is None, verify=verify)
-            ports = load_or_pick(self._ports_file)
-            site = Site(self.home, ports, files, self._password(), account)
-            starter = Starter(site, tell, self._ports_file)
+            ports = load_or_pick(self.home.ports_file)
+            site = Site(self.home, ports, files, Credentials.load_or_make(self.home.root), account)
+            starter = Starter(site, tell, self.home.ports_file)
             starter.start(chosen)
             if only is None and (starter.untrained or _untrained(files)):
                 training.start_training(self.home)
@@ -94,10 +93,6 @@ class Stack:
             UsageError: ``HOME_NOT_OURS``: there is something else at the home's place.
         """
         tell = _serialised(on_event)
-        if not self.home.exists():
-            if purge:
-                self.home.purge()
-            return []
         killed: list[str] = []
 
         def stop(name: str, grace: float, server: Server | None) -> None:
@@ -114,6 +109,12 @@ class Stack:
             if lived:
                 tell(StackEvent(name, "stopped", time.monotonic() - began))
 
+        if not self.home.exists():
+            # Servers of one's own: the engine is all that is ours.
+            stop(ENGINE, 4.0, None)
+            if purge:
+                self.home.purge()
+            return killed
         with self._locked():
             pidfile.stop(self.home.pidfile(training.NAME), grace=0.2)
             # Who writes to others ends first: the engine, then Connect, then the stores.
@@ -144,22 +145,7 @@ class Stack:
         Raises:
             StackError: ``STACK_NOT_UP``: this stack was never started.
         """
-        site = self._known_site()
-        if site is None:
-            raise StackError(
-                f"There is no stack at {self.home.root}.",
-                code="STACK_NOT_UP",
-                hint="Run `headrace up`, or name another home with --home or HEADRACE_HOME.",
-            )
-        ports = site.ports
-        return Endpoints(
-            postgres_dsn=postgres_dsn(ports["postgres"], site.password),
-            kafka_bootstrap=f"{HOST}:{ports['kafka']}",
-            connect_url=f"http://{HOST}:{ports['connect']}",
-            elasticsearch_url=f"http://{HOST}:{ports['elasticsearch']}",
-            redis_url=f"redis://{HOST}:{ports['redis']}/0",
-            lake_path=self.home.lake,
-        )
+        return endpoints_of(self.home)
 
     # ------------------------------------------------------------------ starting
 
@@ -202,22 +188,11 @@ class Stack:
 
     # ------------------------------------------------------------------ what is known
 
-    @property
-    def _ports_file(self) -> Path:
-        return self.home.root / "ports.json"
-
-    def _password(self) -> str:
-        """Return the superuser's password, made up at the first start."""
-        path = self.home.root / "postgres.password"
-        if not path.exists():
-            write_atomically(path, secrets.token_urlsafe(18).encode("ascii"), mode=0o600)
-        return path.read_text(encoding="ascii").strip()
-
     def _known_site(self) -> Site | None:
-        ports = load_ports(self._ports_file)
-        if ports is None or not self.home.exists():
+        ports, credentials = load_ports(self.home.ports_file), Credentials.load(self.home.root)
+        if ports is None or credentials is None or not self.home.exists():
             return None
-        return Site(self.home, ports, {}, self._password(), None)
+        return Site(self.home, ports, {}, credentials, None)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

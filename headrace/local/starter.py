@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,7 +72,7 @@ class Starter:
         path = self.site.home.pidfile(server.name)
         if pidfile.alive(path) is not None:
             try:
-                launch.wait_ready(server, self.site, timeout=_ANSWER_SECONDS)
+                launch.wait_ready(server, self.site, timeout=self._patience(server))
             except StackError:
                 # It hangs, or has died meanwhile: start it anew.
                 self.tell(StackEvent(server.name, "starting", 0.0, "did not answer; restarting it"))
@@ -91,6 +92,16 @@ class Starter:
             self._launch(server)
         return "ready"
 
+    def _patience(self, server: Server) -> float:
+        """Return how long one that runs may take to answer: once more its time to boot when it was late."""
+        late = self._late(server)
+        known = pidfile.read(late) == pidfile.read(self.site.home.pidfile(server.name))
+        late.unlink(missing_ok=True)
+        return _BOOT_SECONDS if known else _ANSWER_SECONDS
+
+    def _late(self, server: Server) -> Path:
+        return self.site.home.pidfile(server.name).with_suffix(".late")
+
     def _launch(self, server: Server) -> None:
         plan = server.prepare(self.site)
         launch.start(server, plan, self.site.home)
@@ -104,8 +115,12 @@ class Starter:
                 cancelled=lambda: not needs.isdisjoint(self.failed),
             )
         except HeadraceError as error:
-            if error.code != "STACK_SERVER_SLOW":
-                pidfile.stop(self.site.home.pidfile(server.name), request=server.stop_signal)
+            path = self.site.home.pidfile(server.name)
+            if error.code == "STACK_SERVER_SLOW" and (pid := pidfile.alive(path)) is not None:
+                with suppress(ProcessLookupError):
+                    pidfile.write(self._late(server), pid)
+            else:
+                pidfile.stop(path, request=server.stop_signal)
             raise
         if plan.aot is not None and not plan.aot.usable():
             self.untrained.add(server.name)

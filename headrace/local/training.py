@@ -28,6 +28,7 @@ from headrace.local import artefacts, launch
 from headrace.local.aot import AotCache
 from headrace.local.cache import cache_root
 from headrace.local.connect import Connect
+from headrace.local.credentials import USER, Credentials
 from headrace.local.driver import driver_cache, train_driver
 from headrace.local.elasticsearch import Elasticsearch
 from headrace.local.home import Home
@@ -80,12 +81,16 @@ def _site(home: Home) -> Site:
         "spark"
     }
     files = artefacts.resolve(groups)
-    return Site(home, load_or_pick(home.root / "ports.json"), files, "", None, training=True)
+    return Site(
+        home, load_or_pick(home.ports_file), files, Credentials.load_or_make(home.root), None, training=True
+    )
 
 
 def _exercise(site: Site) -> None:
     """Let Elasticsearch do what it will do: make an index, take documents by bulk, find them."""
-    with httpx.Client(base_url=f"http://{HOST}:{site.ports['elasticsearch']}", timeout=60.0) as client:
+    login = (USER, site.credentials.elasticsearch)
+    url = f"http://{HOST}:{site.ports['elasticsearch']}"
+    with httpx.Client(base_url=url, auth=login, timeout=60.0) as client:
         mapping = {"properties": {"name": {"type": "keyword"}, "price": {"type": "double"}}}
         client.put("/training-1", json={"mappings": {"dynamic": "strict", **mapping}}).raise_for_status()
         client.post(
@@ -168,7 +173,8 @@ def _train_driver(site: Site) -> None:
     launch.start(kafka, kafka.prepare(site), site.home)
     try:
         launch.wait_ready(kafka, site, timeout=_READY_SECONDS)
-        kept = train_driver(site.files["spark"], f"{HOST}:{site.ports['kafka']}", site.home.root.parent)
+        address = f"{HOST}:{site.ports['kafka']};{site.home.kafka_properties}"
+        kept = train_driver(site.files["spark"], address, site.home.root.parent)
     finally:
         pidfile.stop(site.home.pidfile(kafka.name), request=kafka.stop_signal)
     sys.stdout.write(f"driver: {'trained' if kept else 'no cache'}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tarfile
@@ -10,9 +11,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace.local.account import Account, passes
 from headrace.local.cache import Cache, cache_root
 
-__all__ = ["safe_extract_tar", "unpacked"]
+__all__ = ["reachable", "safe_extract_tar", "unpacked"]
 
 _MANIFEST = "headrace-manifest.json"
 
@@ -77,6 +79,30 @@ def unpacked(archive: Path, extract: Callable[[Path, Path], None]) -> Path:
         finally:
             for left in (fresh, fresh.with_name(f"{fresh.name}.old")):
                 shutil.rmtree(left, ignore_errors=True)
+    return target
+
+
+def reachable(account: Account, place: Path) -> Path:
+    """Return a program or its directory where an account can reach it: as it is, or a copy in the cache.
+
+    An environment below a home directory that is closed to others is the usual case for a copy.
+    """
+    if passes(account, place if place.is_dir() else place.parent):
+        return place
+    facts = f"{place.resolve()} {place.stat().st_size} {place.stat().st_mtime_ns}"
+    target = cache_root() / "programs" / hashlib.sha256(facts.encode()).hexdigest()[:16] / place.name
+    if target.exists():
+        return target
+    # A download holds the cache, and runs a Java that may have to be copied first.
+    with Cache(cache_root()).locked("programs.lock"):
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fresh = Path(tempfile.mkdtemp(dir=target.parent)) / place.name
+            (shutil.copytree if place.is_dir() else shutil.copy2)(place, fresh)
+            for folder in (cache_root(), target.parent.parent, target.parent):
+                folder.chmod(0o755)
+            fresh.rename(target)
+            fresh.parent.rmdir()
     return target
 
 

@@ -14,8 +14,14 @@ Retry decisions read ``retry``, never the message.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from headrace.model.schema import TableId
 
 __all__ = [
     "DecodeError",
@@ -27,6 +33,8 @@ __all__ = [
     "SourceError",
     "StackError",
     "UsageError",
+    "named",
+    "naming",
 ]
 
 
@@ -44,7 +52,8 @@ class HeadraceError(Exception):
     Args:
         message: One sentence that says what is wrong, with names, never with secrets or row values.
         code: Stable upper-case identifier, e.g. ``SOURCE_WAL_LEVEL``.
-        hint: What to do now, e.g. the SQL to paste. May be empty.
+        hint: What to do now, e.g. the SQL to paste. May be empty. ``SOURCE`` and ``SINK`` in it stand for
+            names that are not known where the error is made; whoever shows it fills them in.
     """
 
     retry: ClassVar[Retry] = Retry.NEVER
@@ -86,9 +95,20 @@ class SourceError(HeadraceError):
 
 
 class SinkError(HeadraceError):
-    """The store refuses in a way that waiting does not cure."""
+    """The store refuses in a way that waiting does not cure.
+
+    Args:
+        message: See :class:`HeadraceError`.
+        code: See :class:`HeadraceError`.
+        hint: See :class:`HeadraceError`.
+        table: The table whose target alone is meant; None when it is the whole store.
+    """
 
     retry = Retry.AFTER_REPAIR
+
+    def __init__(self, message: str, *, code: str, hint: str = "", table: TableId | None = None) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.table = table
 
 
 class SinkUnavailable(SinkError):
@@ -99,3 +119,19 @@ class SinkUnavailable(SinkError):
 
 class DecodeError(HeadraceError):
     """Bytes that do not decode to a change."""
+
+
+def named(hint: str, *, source: str, sink: str = "SINK") -> str:
+    """Return a hint with the names of source and sink in it."""
+    names = {"SOURCE": source, "SINK": sink}
+    return re.sub(r"\b(SOURCE|SINK)\b", lambda found: names[found[1]], hint)
+
+
+@contextmanager
+def naming(source: str, sink: str = "SINK") -> Iterator[None]:
+    """Fill the names of source and sink into the hints of errors."""
+    try:
+        yield
+    except HeadraceError as error:
+        error.hint = named(error.hint, source=source, sink=sink)
+        raise

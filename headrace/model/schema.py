@@ -33,7 +33,7 @@ class LogicalType(str, Enum):
     TIME = "time"  # int, microseconds since midnight
     TIMESTAMP = "timestamp"  # int, microseconds since 1970-01-01 00:00, no zone, or as for a date
     TIMESTAMPTZ = "timestamptz"  # str, ISO-8601 in UTC with a trailing Z, or as for a date
-    INTERVAL = "interval"  # str, ISO-8601 duration
+    INTERVAL = "interval"  # str, ISO-8601 duration, or as for a date
     OTHER = "other"  # str, the type's text output
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headrace.model.errors import HeadraceError
 
-__all__ = ["POINTS", "POINTS_OF", "hit"]
+__all__ = ["POINTS", "POINTS_OF", "POINTS_OF_SWITCH", "hit"]
 
 POINTS = (
     "batch.planned",
@@ -31,7 +31,10 @@ POINTS = (
 POINTS_OF = {"delta": ("delta.before_commit", "delta.after_commit")}
 """Further points that only one kind of sink passes."""
 
-_KNOWN = frozenset(POINTS).union(*POINTS_OF.values())
+POINTS_OF_SWITCH = ("switch.before", "switch.page", "switch.after", "switch.settled")
+"""Points that a shadow passes on its way into the place of the serving target."""
+
+_KNOWN = frozenset(POINTS).union(*POINTS_OF.values(), POINTS_OF_SWITCH)
 
 _visits: dict[str, int] = {}
 

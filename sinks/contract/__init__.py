@@ -17,21 +17,27 @@ import pytest
 
 # Assertions in a shipped suite explain themselves only when asked for before the modules are imported.
 pytest.register_assert_rewrite(
-    "sinks.contract.story", "sinks.contract.order", "sinks.contract.fidelity", "sinks.contract.ownership"
+    "sinks.contract.story",
+    "sinks.contract.order",
+    "sinks.contract.fidelity",
+    "sinks.contract.ownership",
+    "sinks.contract.shadow",
 )
 
 from headrace.model.finding import Severity  # noqa: E402
+from headrace.model.life import life_of  # noqa: E402
 from headrace.model.outcome import APPLIED, STALE  # noqa: E402
-from sinks.base import Sink  # noqa: E402
+from sinks.base import REQUESTS, Sink  # noqa: E402
 from sinks.contract.fidelity import FidelityContract  # noqa: E402
 from sinks.contract.order import OrderContract  # noqa: E402
 from sinks.contract.ownership import OwnershipContract  # noqa: E402
+from sinks.contract.shadow import ShadowContract  # noqa: E402
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, table  # noqa: E402
 
 __all__ = ["SinkContract", "table"]
 
 
-class SinkContract(OrderContract, FidelityContract, OwnershipContract):
+class SinkContract(OrderContract, FidelityContract, OwnershipContract, ShadowContract):
     """What a sink promises, as tests.
 
     A subclass gives the fixture ``sink``: a sink on an empty, real store of its own, closed and cleared
@@ -88,6 +94,27 @@ class SinkContract(OrderContract, FidelityContract, OwnershipContract):
         assert state(sink, ORDERS) == {}
         assert sink.apply(ORDERS, [order(1, at(1)), order(2, at(2))]) == [APPLIED, APPLIED]
 
+    def test_a_target_that_was_made_anew_is_another(self, sink: Sink) -> None:
+        """Whatever has put it there: its rows of before are gone."""
+        sink.prepare(ORDERS)
+        sink.apply(ORDERS, [order(1, at(1))])
+        first = sink.identities([ORDERS])
+        assert sink.identities([ORDERS]) == first
+        sink.drop(ORDERS)
+        assert not sink.identities([ORDERS])
+        sink.prepare(ORDERS)
+        sink.apply(ORDERS, [order(2, at(2))])
+        second = sink.identities([ORDERS])
+        again = self.reopen(sink)
+        try:
+            assert again.identities([ORDERS]) == second
+        finally:
+            again.close()
+        if first is not None:  # else its progress tells all
+            assert ORDERS.table in first
+            assert second is not None
+            assert first[ORDERS.table] != second[ORDERS.table]
+
     def test_tidying_up_changes_nothing_and_comes_to_an_end(self, sink: Sink) -> None:
         sink.prepare(ORDERS)
         changes = [order(number, at(number)) for number in range(1, 8)]
@@ -114,6 +141,24 @@ class SinkContract(OrderContract, FidelityContract, OwnershipContract):
         named = [("shop.public.a-b_c", 0), ("shop.public.orders", 0), ("shop.public.never", 0)]
         assert dict(sink.progress(named)) == {("shop.public.orders", 0): 6, ("shop.public.a-b_c", 0): 0}
         assert dict(sink.progress([])) == {}
+
+    def test_marks_of_requests_are_progress_like_any_other(self, sink: Sink) -> None:
+        life = life_of("shop.public.orders", "AbC-_1")
+        for mark in (1_800_000_000_000, 1_800_000_000_001):
+            sink.settle({(life, 0): 5, (life, REQUESTS): mark})
+            assert dict(sink.progress([(life, REQUESTS)])) == {(life, REQUESTS): mark}
+        assert dict(sink.progress()) == {(life, 0): 5, (life, REQUESTS): 1_800_000_000_001}
+        sink.forget(["shop.public.orders"])
+        assert dict(sink.progress()) == {}
+
+    def test_progress_of_another_incarnation_is_told_apart(self, sink: Sink) -> None:
+        before, now = (life_of("shop.public.orders", name) for name in ("AbC-_1", "xyz"))
+        sink.settle({(before, 0): 5000, ("shop.public.orders", 0): 4})
+        assert dict(sink.progress([(now, 0)])) == {}
+        sink.settle({(now, 0): 300})
+        assert dict(sink.progress([(now, 0), (before, 0)])) == {(now, 0): 300, (before, 0): 5000}
+        sink.forget(["shop.public.orders"])
+        assert dict(sink.progress()) == {}
 
     def test_only_the_progress_of_named_topics_is_forgotten(self, sink: Sink) -> None:
         sink.forget(["shop.public.orders"])

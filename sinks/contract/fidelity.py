@@ -58,6 +58,20 @@ class FidelityContract(Suite):
         left = [upsert(schema, row, at(n)) for n, row in enumerate(rows) if n != where]
         assert state(sink, schema) == expected(schema, left)
 
+    def test_nothing_but_bad_records(self, sink: Sink) -> None:
+        if self.bad_row is None:
+            return
+        schema = self.bad_table
+        sink.prepare(schema)
+        good = {column.name: None for column in schema.columns}
+        bad = [{**good, **self.bad_row, schema.key[0]: number} for number in range(1000)]
+        outcomes = sink.apply(schema, [upsert(schema, row, at(n)) for n, row in enumerate(bad)])
+        assert [type(outcome) for outcome in outcomes] == [Rejected] * 1000
+        assert state(sink, schema) == {}
+        after = upsert(schema, {**good, schema.key[0]: 7}, at(2000))
+        assert sink.apply(schema, [after]) == [APPLIED]
+        assert state(sink, schema) == expected(schema, [after])
+
     def test_tables_do_not_mix(self, sink: Sink) -> None:
         names = [
             ("public", "order"),

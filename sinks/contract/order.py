@@ -136,7 +136,9 @@ class OrderContract(Suite):
         sink.prepare(ORDERS)
         older, newer = [order(n, at(n)) for n in range(1, 31)], [order(n, at(n)) for n in range(101, 131)]
         sink.apply(ORDERS, [*older, *newer, delete(ORDERS, 50, at(50))])
+        assert (sink.count(ORDERS), sink.count(ORDERS, at(100))) == (60, 30)
         assert sink.truncate(ORDERS, at(100)) == 30
+        assert (sink.count(ORDERS), sink.count(ORDERS, at(100))) == (30, 0)
         assert state(sink, ORDERS) == expected(ORDERS, newer)
         assert sink.truncate(ORDERS, at(100)) == 0
         assert sink.apply(ORDERS, [order(1, at(1)), order(2, at(99)), order(3, at(101))]) == [
@@ -152,12 +154,20 @@ class OrderContract(Suite):
         assert sink.truncate(ORDERS, at(100)) == 1
         assert state(sink, ORDERS) == expected(ORDERS, [order(2, at(100)), order(3, at(101))])
 
+    def test_what_a_truncate_removed_comes_back_at_its_very_position(self, sink: Sink) -> None:
+        sink.prepare(ORDERS)
+        sink.apply(ORDERS, [order(1, at(5)), order(2, at(6))])
+        assert sink.truncate(ORDERS, at(100)) == 2
+        assert sink.apply(ORDERS, [order(1, at(100)), order(2, at(99))]) == [APPLIED, STALE]
+        assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(100))])
+
     def test_truncate_keeps_rows_of_other_partitions(self, sink: Sink) -> None:
         sink.prepare(ORDERS)
         places = [at(n, epoch=1, partition=n % 3) for n in range(1, 31)]
         earlier = order(31, at(MAX_OFFSET, partition=2))
         rows = [order(n, place) for n, place in enumerate(places, 1)]
         sink.apply(ORDERS, [*rows, earlier])
+        assert sink.count(ORDERS, at(20, epoch=1, partition=1)) == 7
         assert sink.truncate(ORDERS, at(20, epoch=1, partition=1)) == 7
         left = [row for row in rows if row.position.partition != 1 or row.position.offset >= 20]
         assert state(sink, ORDERS) == expected(ORDERS, [*left, earlier])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from headrace.model.claim import Claim
 from headrace.model.schema import TableId
+from headrace.observe.disk import make_folder, sync
 from sinks.delta.config import directory_name
 
 __all__ = ["Claims"]
@@ -37,7 +38,7 @@ class Claims:
         if found != instead_of:
             return False
         folder = self._folder(table)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         ours = self._path(table, number + 1)
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".", encoding="utf-8") as draft:
             json.dump(claim.as_dict(), draft)
@@ -47,6 +48,7 @@ class Claims:
                 os.link(draft.name, ours)
             except FileExistsError:
                 return False
+        sync(folder)
         if self._highest(table)[1] != claim:
             # Others have come and gone further meanwhile, and tidied the number up that we took.
             ours.unlink(missing_ok=True)

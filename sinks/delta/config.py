@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from headrace.model.schema import TableId
+from sinks.shadow import ShadowName
+from sinks.unheld import UnheldSettings
 
 __all__ = ["ASIDE", "LakeConfig", "data_path", "directory_name", "tombstones_path"]
 
@@ -17,34 +19,40 @@ ASIDE = "_headrace"
 _PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
 
 
-class LakeConfig(BaseModel):
+class LakeConfig(UnheldSettings):
     """Settings of a lake.
 
     Attributes:
         path: The lake's directory on a local or mounted file system; tables are ``path/schema/table``.
         tombstone_hours: How long a deleted row's version is remembered, so that older changes that
             arrive later do not bring the row back. At least the longest replay.
-        keep_replaced_seconds: How long files replaced by newer ones stay for readers who still hold the
-            older version of the table.
-        keep_replaced_bytes: How much room they may take for a table; above it the oldest go earlier, but
-            never before a minute has passed.
+        keep_replaced_seconds: How long files replaced by newer ones stay, for readers who opened the older
+            version and for time travel; written into new tables as ``delta.deletedFileRetentionDuration``,
+            and what a table says there is what is done. The room they take is what was written in that time.
         deletion_vectors: Hide replaced rows by deletion vectors instead of rewriting their files. Applying
             then costs the same however large the table is, but only readers that know deletion vectors
             can read it (Spark, Trino, DuckDB; of Python's ``deltalake`` its queries, not ``to_pandas``).
         commit_seconds: How long changes that keep coming are gathered, at most, for one version of their
             tables. What comes after a pause, in tens or in thousands is committed at once.
         index_bytes: Memory for the keys of data files; keys that do not fit are read from the files.
+        shadow: See :mod:`sinks.shadow`.
+        unheld: See :mod:`sinks.unheld`; so ``unheld.<schema>.<table>.<column>``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Path
     tombstone_hours: float = Field(24.0, gt=0)
-    keep_replaced_seconds: float = Field(600.0, ge=0)
-    keep_replaced_bytes: int = Field(1 << 30, ge=0)
+    keep_replaced_seconds: int = Field(900, ge=0)
     deletion_vectors: bool = False
     commit_seconds: float = Field(1.0, ge=0, le=60)
     index_bytes: int = Field(128 << 20, ge=0)
+    shadow: ShadowName = ""
+
+    @property
+    def root(self) -> Path:
+        """Return the directory of the sink's tables; a shadow's is hidden from readers of the lake."""
+        return self.path / ASIDE / "shadow" / self.shadow if self.shadow else self.path
 
     @field_validator("path", mode="before")
     @classmethod

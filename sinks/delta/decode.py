@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 from headrace.model.schema import LogicalType
 from headrace.model.values import timestamp_text
 from sinks.base import Stored
-from sinks.delta.shape import KEY, VERSION, Field, Shape
+from sinks.delta.shape import KEY, UNHELD, VERSION, Field, Shape
+from sinks.unheld import original
 
 __all__ = ["decode"]
 
@@ -20,8 +22,14 @@ def decode(shape: Shape, table: pa.Table) -> Iterator[Stored]:
     keys, versions = table[KEY].to_pylist(), table[VERSION].to_pylist()
     names = [field.column.name for field in shape.fields]
     columns = [_values(field, table[field.name].combine_chunks()) for field in shape.fields]
+    kept = table[UNHELD].to_pylist() if shape.keeps_unheld else [None] * len(keys)
+    known = {field.column.name: field.column for field in shape.fields}
     for number, (key, version) in enumerate(zip(keys, versions, strict=True)):
-        yield Stored(key, {n: c[number] for n, c in zip(names, columns, strict=True)}, version)
+        row = {n: c[number] for n, c in zip(names, columns, strict=True)}
+        if (text := kept[number]) is not None:
+            told = json.loads(text)
+            row |= {name: original(known[name], value) for name, value in told.items() if name in known}
+        yield Stored(key, row, version)
 
 
 def _values(field: Field, column: pa.Array) -> list[Any]:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.observe.disk import sync
 from headrace.observe.failpoints import hit
 from sinks.delta.beside import beside
-from sinks.delta.files import DataFile, new_name, pieces, small, statistics, sync, write
+from sinks.delta.files import DataFile, new_name, pieces, small, statistics, write
 from sinks.delta.index import KeyIndex
-from sinks.delta.log import Conflict
+from sinks.delta.log import Conflict, Offsets
 from sinks.delta.table import LakeTable
 from sinks.delta.vectors import write_vectors
 
@@ -33,10 +34,14 @@ class Draft:
     Args:
         table: The table to change.
         index: Told the keys of each new file.
+        settled: What is settled of the table's topics; the commit says so.
+        changes_data: Whether rows are others afterwards, or only in other files.
     """
 
     table: LakeTable
     index: KeyIndex
+    settled: Offsets | None = None
+    changes_data: bool = True
     _old: list[DataFile] = field(default_factory=list)
     _hidden: list[tuple[DataFile, np.ndarray]] = field(default_factory=list)
     _new: list[DataFile] = field(default_factory=list)
@@ -108,7 +113,7 @@ class Draft:
         return DataFile(path.name, path.stat().st_size, len(rows), statistics=statistics(rows))
 
     def commit(self) -> list[DataFile]:
-        """Commit; return the files that are no longer part of the table.
+        """Commit; return the files that are no longer part of the table as they were.
 
         Raises:
             Conflict: The table has moved on; nothing was changed.
@@ -131,7 +136,7 @@ class Draft:
         if not before and not after:
             return []
         hit("delta.before_commit", "delta")
-        self.table.commit(before, after, self._unforced)
+        self.table.commit(before, after, self._unforced, settled=self.settled, changes_data=self.changes_data)
         hit("delta.after_commit", "delta")
         if not all((self.table.path / file.path).exists() for file in self._new):
             # Another writer's VACUUM without a retention takes files that no commit names yet.
@@ -139,4 +144,4 @@ class Draft:
             raise Conflict("new files were vacuumed before they were committed")
         for file in self._old:
             self.index.forget(self.table.path / file.path)
-        return self._old
+        return before

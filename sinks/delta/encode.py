@@ -14,6 +14,8 @@ from headrace.model.outcome import Rejected
 from headrace.model.schema import LogicalType
 from headrace.model.values import micros_of, time_text
 from sinks.delta.shape import COMMITTED_MS, KEY, LSN, METADATA, OFFSET, TX, VERSION, Field, Shape
+from sinks.document import dumps
+from sinks.unheld import Policy, nearest, spelled
 
 __all__ = ["encode"]
 
@@ -40,7 +42,10 @@ def encode(
     """
     rejected: dict[int, Rejected] = {}
     values = _values([change.row for change in changes], [field.column.name for field in shape.fields])
-    columns = [_column(field, column, rejected) for field, column in zip(shape.fields, values, strict=True)]
+    aside: dict[int, dict[str, Any]] = {}
+    columns = [
+        _column(field, column, rejected, aside) for field, column in zip(shape.fields, values, strict=True)
+    ]
     origins = [change.origin for change in changes]
     metadata = {
         KEY: keys,
@@ -51,6 +56,9 @@ def encode(
         COMMITTED_MS: [origin.committed_ms for origin in origins],
     }
     columns += [pa.array(metadata[field.name], field.type) for field in METADATA]
+    if shape.keeps_unheld:
+        kept = [dumps(aside[number]).decode() if number in aside else None for number in range(len(changes))]
+        columns.append(pa.array(kept, pa.string()))
     return pa.Table.from_arrays(columns, schema=shape.arrow), rejected
 
 
@@ -70,18 +78,35 @@ def _values(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[lis
     return columns
 
 
-def _column(field: Field, values: list[Any], rejected: dict[int, Rejected]) -> pa.Array:
+def _column(
+    field: Field, values: list[Any], rejected: dict[int, Rejected], aside: dict[int, dict[str, Any]]
+) -> pa.Array:
     try:
         return _nested(field, values, field.column.dimensions)
     except _UNFIT:
         fitting = list(values)
         for number, value in enumerate(values):
-            try:
-                _nested(field, [value], field.column.dimensions)
-            except _UNFIT:
+            if not _fits(field, value):
                 fitting[number] = None
-                rejected.setdefault(number, _why(field))
+                try:
+                    if field.unheld is Policy.REFUSE:
+                        raise ValueError("not to be kept")
+                    aside.setdefault(number, {})[field.column.name] = spelled(field.column, value)
+                except ValueError:
+                    rejected.setdefault(number, _why(field))
+                    continue
+                if field.unheld is Policy.NEAREST:
+                    instead = nearest(field.column, value)
+                    fitting[number] = instead if _fits(field, instead) else None
         return _nested(field, fitting, field.column.dimensions)
+
+
+def _fits(field: Field, value: Any) -> bool:
+    try:
+        _nested(field, [value], field.column.dimensions)
+    except _UNFIT:
+        return False
+    return True
 
 
 def _why(field: Field) -> Rejected:

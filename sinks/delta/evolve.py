@@ -10,8 +10,9 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 
 from headrace.model.errors import SinkError
 from sinks.delta.files import DataFile, conform, live_parts
+from sinks.delta.log import by_library
 
-__all__ = ["evolve"]
+__all__ = ["evolve", "rewritten"]
 
 
 def evolve(delta: DeltaTable, directory: Path, files: Iterable[DataFile], wanted: pa.Schema) -> bool:
@@ -32,24 +33,28 @@ def evolve(delta: DeltaTable, directory: Path, files: Iterable[DataFile], wanted
                 f"Column “{field.name}” of {directory} is {present.field(field.name).type} in the lake"
                 f" and would have to become {field.type}.",
                 code="DELTA_COLUMN_TYPE",
-                hint="Remove the table from this sink, add it again and run a resnapshot.",
+                hint="Build the table anew from the source.",
             )
     if added:
         columns = Schema.from_arrow(pa.schema(added)).fields
-        delta.alter.add_columns([Field(column.name, column.type) for column in columns])
+        delta.alter.add_columns(
+            [Field(column.name, column.type) for column in columns], commit_properties=by_library()
+        )
     if changed:
         types = {field.name: field.type for field in changed}
         after = pa.schema([f.with_type(types.get(f.name, f.type)) for f in [*present, *added]])
         write_deltalake(
             delta,
-            pa.RecordBatchReader.from_batches(after, _rewritten(directory, files, after)),
+            pa.RecordBatchReader.from_batches(after, rewritten(directory, files, after)),
             mode="overwrite",
             schema_mode="overwrite",
+            commit_properties=by_library(),
         )
     return bool(added or changed)
 
 
-def _rewritten(directory: Path, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def rewritten(directory: Path, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the live rows of files as rows of ``schema``."""
     for file in files:
         for part in live_parts(directory, file, schema):
             yield from conform(part, schema).to_batches()

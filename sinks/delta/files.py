@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.model.values import date_text, timestamp_text
+from headrace.observe.disk import sync
 from sinks.delta.beside import beside
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "pieces",
     "small",
     "statistics",
-    "sync",
     "sync_all",
     "within",
     "without",
@@ -117,19 +116,6 @@ def pieces(table: pa.Table) -> list[pa.Table]:
 
 def _part_rows(rows: int, size: int) -> int:
     return int(min(_ROWS, max(256, _BYTES * rows // max(size, 1))))
-
-
-def sync(path: Path) -> None:
-    """Force a file or directory to the disk.
-
-    Raises:
-        OSError: The disk refuses; what was written may be lost.
-    """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_all(paths: Sequence[Path]) -> None:

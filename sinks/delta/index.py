@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,11 @@ from sinks.delta.files import DataFile
 from sinks.delta.hashes import equal_pairs, hashes
 from sinks.delta.shape import KEY, VERSION
 
-__all__ = ["Found", "KeyIndex"]
+__all__ = ["Found", "KeyIndex", "shared_index"]
+
+
+_NOBODY = "\x00"
+"""Stands for the key of a row that has none; keys of changes spell this character otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +77,21 @@ class _Content:
 
     @classmethod
     def of(cls, table: pa.Table) -> _Content:
-        keys = pa.concat_arrays(table[KEY].cast(pa.string()).chunks or [pa.array([], pa.string())])
-        return cls(keys, table[VERSION].to_numpy())
+        # A row without these is not ours: no change is ever meant for it, and it is older than all of them.
+        keys = table[KEY].cast(pa.string())
+        if keys.null_count:
+            keys = keys.fill_null(_NOBODY)
+        versions = table[VERSION].cast(pa.int64())
+        if versions.null_count:
+            versions = versions.fill_null(0)
+        return cls(pa.concat_arrays(keys.chunks or [pa.array([], pa.string())]), versions.to_numpy())
 
     @property
     def nbytes(self) -> int:
         return int(self.keys.nbytes) + int(self.versions.nbytes)
 
 
-@dataclass(slots=True)
+@dataclass
 class KeyIndex:
     """A cache of files' keys, bounded in bytes; files never change, so entries never go stale.
 
@@ -179,3 +190,20 @@ class KeyIndex:
                 while self._bytes > self.capacity and held:
                     _, dropped = held.popitem(last=False)
                     self._bytes -= dropped.nbytes
+
+
+_indexes: WeakValueDictionary[Path, KeyIndex] = WeakValueDictionary()
+_indexes_lock = threading.Lock()
+
+
+def shared_index(root: Path, capacity: int) -> KeyIndex:
+    """Return the index of a lake: one for the whole process, however many sinks were made for the lake.
+
+    It goes when the last of them does.
+    """
+    with _indexes_lock:
+        index = _indexes.get(root)
+        if index is None:
+            index = _indexes[root] = KeyIndex(capacity)
+        index.capacity = max(index.capacity, capacity)
+        return index

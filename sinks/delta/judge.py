@@ -62,7 +62,8 @@ def judge(
     deletes, absent = [change.op is _DELETE for change in changes], [change.absent for change in changes]
     delete, partial = (np.fromiter(map(bool, which), np.bool_, count) for which in (deletes, absent))
     stored = np.maximum(rows, tombstones)
-    fresh = versions > stored
+    # A truncate leaves a tombstone of its own version; a row that was written at that very position is newer.
+    fresh = (versions > rows) & np.where(delete, versions > tombstones, versions >= tombstones)
     # A row older than its own tombstone is one whose removal a crash prevented: it counts as gone.
     alive = (rows > 0) & (rows >= tombstones)
     missing = fresh & partial & ~alive

@@ -1,23 +1,45 @@
-"""The table's log: commits, which the library writes at ten times the cost, and deletion vectors in it."""
+"""The table's log: a commit of ours, whole and on the disk before it has a name, and commits read back.
+
+The library cannot make these commits: it has no word for a deletion vector, and it names a commit before its
+content is on the disk, so that a power cut leaves an empty one, which readers pass over in silence (ADR 21).
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import CommitProperties
 
 from sinks.delta.files import DataFile, sync_all
+from sinks.delta.trouble import LogGap
 
-__all__ = ["Conflict", "append", "commit_path", "vectors_of"]
+__all__ = [
+    "Commit",
+    "Conflict",
+    "Offsets",
+    "append",
+    "by_library",
+    "commit_path",
+    "drop_torn",
+    "mark_of",
+    "read_commit",
+    "signed",
+]
+
+_ENGINE = "headrace"
+_PARQUET = b"PAR1"
+_SIGN = "headrace"
+"""Key of what a commit of this sink says of itself; a commit without it is somebody else's."""
+
+Offsets = Mapping[str, Mapping[str, int]]
+"""Topic → partition → the offset up to which everything was settled."""
 
 
 class Conflict(Exception):
@@ -29,8 +51,97 @@ def commit_path(table: Path, version: int) -> Path:
     return table / "_delta_log" / f"{version:020d}.json"
 
 
+def mark_of(table: Path, version: int) -> tuple[int, int] | None:
+    """Return what tells a commit's file from another of its name; None when there is none.
+
+    Raises:
+        OSError: The file system does not say.
+    """
+    try:
+        status = commit_path(table, version).stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a commit did, as far as it matters to who mirrors a table.
+
+    Args:
+        version: The version it made.
+        operation: Its name, as its writer says.
+        engine: Its writer.
+        ours: Whether this sink made it.
+        changes_data: Whether rows are others after it than before.
+        restored: The version a RESTORE went back to; -1 when it names a time instead.
+        settled: Of our commits: what was settled before it.
+        whole: Of our commits: every row of the table was written anew.
+    """
+
+    version: int
+    operation: str
+    engine: str
+    ours: bool
+    changes_data: bool
+    restored: int | None = None
+    settled: Offsets | None = None
+    whole: bool = False
+
+
+def signed(settled: Offsets | None = None, *, whole: bool = False) -> dict[str, Any]:
+    """Return what a commit says of itself so that it is known as ours."""
+    return {_SIGN: {"settled": settled or {}} | ({"whole": True} if whole else {})}
+
+
+def by_library(settled: Offsets | None = None, *, whole: bool = False) -> CommitProperties:
+    """Return the same for a commit that the library makes; a version that is taken is never insisted on."""
+    return CommitProperties(custom_metadata=signed(settled, whole=whole), max_commit_retries=0)
+
+
+def read_commit(log: Path, version: int) -> Commit:
+    """Read one commit.
+
+    Raises:
+        LogGap: It is not there, or holds what is no commit.
+    """
+    try:
+        lines = commit_path(log.parent, version).read_text(encoding="utf-8").splitlines()
+        actions = [json.loads(line) for line in lines if line]
+    except (FileNotFoundError, ValueError) as error:
+        raise LogGap(f"version {version}") from error
+    if not actions:
+        raise LogGap(f"version {version}")
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    files = [action.get("add") or action.get("remove") for action in actions]
+    operation, sign = str(info.get("operation") or "unknown"), info.get(_SIGN)
+    engine = str(info.get("engineInfo") or "unknown")
+    return Commit(
+        version,
+        operation,
+        engine,
+        ours=sign is not None or engine == _ENGINE,
+        changes_data=any(file.get("dataChange", True) for file in files if file),
+        restored=_restored(info) if operation == "RESTORE" else None,
+        settled=(sign or {}).get("settled"),
+        whole=bool((sign or {}).get("whole")),
+    )
+
+
+def _restored(info: Mapping[str, Any]) -> int:
+    named = str((info.get("operationParameters") or {}).get("version"))
+    return int(named) if named.isdigit() else -1
+
+
 def append(
-    log: Path, version: int, removes: Sequence[DataFile], adds: Sequence[DataFile], unforced: Sequence[Path]
+    log: Path,
+    version: int,
+    removes: Sequence[DataFile],
+    adds: Sequence[DataFile],
+    unforced: Sequence[Path] = (),
+    *,
+    settled: Offsets | None = None,
+    changes_data: bool = True,
 ) -> None:
     """Write one commit, whole or not at all; its content is on the disk before it has a name.
 
@@ -40,6 +151,8 @@ def append(
         removes: Files that are no longer part of the table.
         adds: Files that are from now on.
         unforced: Those of them that are to be forced to the disk first.
+        settled: What is settled of the table's topics; it goes back with the table when somebody restores it.
+        changes_data: Whether rows are others after it than before, or only in other files.
 
     Raises:
         Conflict: The version is taken.
@@ -50,27 +163,32 @@ def append(
         {
             "commitInfo": {
                 "timestamp": now,
-                "operation": "MERGE" if removes else "WRITE",
+                "operation": ("MERGE" if removes else "WRITE") if changes_data else "OPTIMIZE",
                 "operationParameters": {},
-                "engineInfo": "headrace",
+                "engineInfo": _ENGINE,
             }
+            | signed(settled)
         }
     ]
     actions += [
         {
             "remove": _described(file)
-            | {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
+            | {"deletionTimestamp": now, "dataChange": changes_data, "extendedFileMetadata": True}
         }
         for file in removes
     ]
     actions += [
-        {"add": _described(f) | {"modificationTime": now, "dataChange": True, "stats": f.log_statistics}}
-        for f in adds
+        {
+            "add": _described(file)
+            | {"modificationTime": now, "dataChange": changes_data, "stats": file.log_statistics}
+        }
+        for file in adds
     ]
     draft = log / f".{uuid.uuid4()}.tmp"
     try:
         draft.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
-        sync_all([*unforced, draft])
+        # The names of the files, too, or the commit could outlive them.
+        sync_all([*unforced, draft, log.parent])
         # A link, unlike a rename, refuses a name that is taken.
         commit_path(log.parent, version).hardlink_to(draft)
     except FileExistsError as error:
@@ -79,37 +197,43 @@ def append(
         draft.unlink(missing_ok=True)
 
 
+def drop_torn(log: Path) -> None:
+    """Remove what a power cut has left of files that the library names before their content is on the disk.
+
+    That is a checkpoint without its end, for what it stood for is in the commits, which go only when it is
+    whole and on the disk; what names a checkpoint that is not there; and the first commit of a table that was
+    about to be made.
+    """
+    for path in log.glob("*.checkpoint*.parquet"):
+        if not _is_whole(path):
+            path.unlink(missing_ok=True)
+    last = log / "_last_checkpoint"
+    if last.is_file() and not any(log.glob(f"{_named_by(last):020}.checkpoint*.parquet")):
+        last.unlink(missing_ok=True)
+    first = commit_path(log.parent, 0)
+    if [path for path in log.glob("*") if path.suffix in (".json", ".parquet")] == [first]:
+        try:
+            read_commit(log, 0)
+        except LogGap:
+            first.unlink(missing_ok=True)
+
+
+def _named_by(last: Path) -> int:
+    try:
+        return int(json.loads(last.read_bytes())["version"])
+    except (ValueError, KeyError, TypeError):
+        return -1
+
+
+def _is_whole(path: Path) -> bool:
+    with path.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - len(_PARQUET)))
+        return stream.read() == _PARQUET
+
+
 def _described(file: DataFile) -> dict[str, Any]:
     described: dict[str, Any] = {"path": file.path, "partitionValues": {}, "size": file.size}
     if file.vector is not None:
         described["deletionVector"] = dict(file.vector)
     return described
-
-
-def vectors_of(delta: DeltaTable) -> Iterator[tuple[str, np.ndarray, Mapping[str, Any]]]:
-    """Yield path, deleted rows and descriptor of each file of a table that has a deletion vector.
-
-    The library gives the rows, but the descriptors only in a checkpoint, so one is made.
-    """
-    deleted = dict(_deleted_rows(delta))
-    if not deleted:
-        return
-    delta.create_checkpoint()
-    log = Path(unquote(urlsplit(delta.table_uri).path)) / "_delta_log"
-    checkpoint = log / f"{delta.version():020d}.checkpoint.parquet"
-    with pq.ParquetFile(checkpoint) as source:
-        adds = source.read(columns=["add.path", "add.deletionVector"])["add"].to_pylist()
-    for add in adds:
-        vector = add and add.get("deletionVector")
-        if add and vector and vector.get("storageType"):
-            path = add["path"]
-            yield path, deleted[path], {name: value for name, value in vector.items() if value is not None}
-
-
-def _deleted_rows(delta: DeltaTable) -> Iterator[tuple[str, np.ndarray]]:
-    root = urlsplit(delta.table_uri).path.rstrip("/") + "/"
-    for batch in pa.table(delta.deletion_vectors()).to_batches():
-        paths, masks = batch.column("filepath"), batch.column("selection_vector")
-        for number, path in enumerate(paths.to_pylist()):
-            keep = masks[number].values.to_numpy(zero_copy_only=False)
-            yield unquote(urlsplit(path).path.removeprefix(root)), np.flatnonzero(~keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.change import Change
-from sinks.delta.shape import Shape
+from sinks.delta.shape import UNHELD, Shape
 
 __all__ = ["Kept", "fill"]
 
@@ -56,4 +57,18 @@ def fill(fresh: pa.Table, shape: Shape, upserts: Sequence[Change], kept: Kept) -
                 mask, stored[field_.name].combine_chunks(), fresh[field_.name].combine_chunks()
             )
             fresh = fresh.set_column(position, fresh.schema.field(position), column)
+    if shape.keeps_unheld:
+        position = fresh.schema.get_field_index(UNHELD)
+        told = zip(upserts, fresh[UNHELD].to_pylist(), stored[UNHELD].to_pylist(), strict=True)
+        both = [_both(change, new, old) for change, new, old in told]
+        fresh = fresh.set_column(position, fresh.schema.field(position), pa.array(both, pa.string()))
     return fresh
+
+
+def _both(change: Change, new: str | None, old: str | None) -> str | None:
+    """Return what is kept beside a row: of columns that a change leaves out, what was kept before."""
+    if old is None or not change.absent:
+        return new
+    left = {name: value for name, value in json.loads(old).items() if name in change.absent}
+    kept = left | (json.loads(new) if new is not None else {})
+    return json.dumps(kept) if kept else None

@@ -10,10 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.model.life import is_among, topic_in
+from headrace.observe.disk import make_folder, sync
 from sinks.base import Progress
-from sinks.delta.files import sync
+from sinks.delta.trouble import put_back
 
 __all__ = ["ProgressFile", "Witness"]
+
+_Stamp = tuple[int, int]
+"""When a file was written, and its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +49,26 @@ class ProgressFile:
 
     path: Path
     root: Path
-    _cached: tuple[tuple[int, int], dict[str, Any]] | None = field(default=None)
+    _cached: tuple[_Stamp, dict[str, Any]] | None = field(default=None)
+    _looked: tuple[_Stamp | None] | None = field(default=None)
 
-    def read(self) -> dict[str, Any]:
-        """Return what is stored: ``offsets`` by topic and partition, ``tables`` by topic."""
+    def look(self) -> dict[str, Any]:
+        """Return what is stored, and remember which file says so: more is written over no other."""
+        self._looked = (self._stamp(),)
+        return self.read()
+
+    def _stamp(self) -> _Stamp | None:
         try:
             found = self.path.stat()
         except FileNotFoundError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    def read(self) -> dict[str, Any]:
+        """Return what is stored: ``offsets`` by topic and partition, ``tables`` by topic."""
+        stamp = self._stamp()
+        if stamp is None:
             return {"offsets": {}, "tables": {}}
-        stamp = found.st_mtime_ns, found.st_ino
         if self._cached is None or self._cached[0] != stamp:  # else: nobody has restored another
             self._cached = stamp, json.loads(self.path.read_bytes())
         return self._cached[1]
@@ -66,8 +82,27 @@ class ProgressFile:
             for partition, offset in stored.get(topic, {}).items()
         }
 
+    def of_table(self, table: Path) -> dict[str, dict[str, int]]:
+        """Return incarnation of a topic → partition → offset of what is settled of a table's topics."""
+        stored, place = self.read(), str(table.relative_to(self.root))
+        topics = {topic for topic, entry in stored["tables"].items() if entry["path"] == place}
+        return {life: offsets for life, offsets in stored["offsets"].items() if topic_in(life) in topics}
+
+    def witness(self, table: Path) -> tuple[str, int] | None:
+        """Return identity and version of a table when its progress was settled last."""
+        place = str(table.relative_to(self.root))
+        found = [entry for entry in self.read()["tables"].values() if entry["path"] == place]
+        newest = max(found, key=lambda entry: int(entry["version"]), default=None)
+        return None if newest is None else (str(newest["id"]), int(newest["version"]))
+
     def settle(self, progress: Progress, witnesses: Iterable[Witness]) -> None:
-        """Store more progress, and what proves it."""
+        """Store more progress, and what proves it.
+
+        Raises:
+            SinkUnavailable: The file is not the one that was looked at last (``DELTA_PUT_BACK``).
+        """
+        if self._looked is not None and self._looked[0] != self._stamp():
+            raise put_back(self.root)
         content = deepcopy(self.read())
         for (topic, partition), offset in progress.items():
             content["offsets"].setdefault(topic, {})[str(partition)] = offset
@@ -83,10 +118,11 @@ class ProgressFile:
     def forget(self, topics: Iterable[str]) -> None:
         """Drop the progress of topics."""
         content = deepcopy(self.read())
-        known = [topic for topic in topics if topic in content["tables"] or topic in content["offsets"]]
-        for topic in known:
-            content["tables"].pop(topic, None)
-            content["offsets"].pop(topic, None)
+        gone = set(topics)
+        known = [name for name in {**content["tables"], **content["offsets"]} if is_among(name, gone)]
+        for name in known:
+            content["tables"].pop(name, None)
+            content["offsets"].pop(name, None)
         if known:
             self._write(content)
 
@@ -96,9 +132,12 @@ class ProgressFile:
         self.forget([topic for topic, entry in self.read()["tables"].items() if entry["path"] == place])
 
     def _write(self, content: Mapping[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         draft = self.path.with_suffix(f".{os.getpid()}.tmp")
         draft.write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
         sync(draft)
+        ours = self._looked is not None and self._looked[0] == self._stamp()
         draft.replace(self.path)
+        if ours:
+            self._looked = (self._stamp(),)
         sync(self.path.parent)

@@ -8,8 +8,21 @@ from functools import lru_cache
 import pyarrow as pa
 
 from headrace.model.schema import Column, LogicalType, TableSchema
+from sinks.unheld import Policy
 
-__all__ = ["COMMITTED_MS", "KEY", "LSN", "METADATA", "OFFSET", "TX", "VERSION", "Field", "Shape", "shape_of"]
+__all__ = [
+    "COMMITTED_MS",
+    "KEY",
+    "LSN",
+    "METADATA",
+    "OFFSET",
+    "TX",
+    "UNHELD",
+    "VERSION",
+    "Field",
+    "Shape",
+    "shape_of",
+]
 
 KEY = "_headrace_key"
 VERSION = "_headrace_version"
@@ -17,6 +30,10 @@ OFFSET = "_headrace_offset"
 LSN = "_headrace_lsn"
 TX = "_headrace_tx"
 COMMITTED_MS = "_headrace_committed_ms"
+UNHELD = "_headrace_unheld"
+"""Values that their columns cannot hold, as a JSON object by the source's names of the columns; else NULL.
+
+Only tables whose sink is told to keep such values have this column."""
 
 METADATA = (
     pa.field(KEY, pa.string()),  # Key.id
@@ -54,11 +71,13 @@ class Field:
         column: The source's.
         name: Its name in the Delta table.
         scalar: Arrow type of a value, or of an array's element.
+        unheld: What becomes of a value that does not fit.
     """
 
     column: Column
     name: str
     scalar: pa.DataType
+    unheld: Policy = Policy.REFUSE
 
     @property
     def type(self) -> pa.DataType:
@@ -84,6 +103,11 @@ class Shape:
 
     fields: tuple[Field, ...]
     arrow: pa.Schema
+
+    @property
+    def keeps_unheld(self) -> bool:
+        """Return whether values that do not fit are kept beside the row."""
+        return any(field.unheld is not Policy.REFUSE for field in self.fields)
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -117,13 +141,36 @@ def _name(wanted: str, taken: set[str]) -> str:
     return name
 
 
+def _limited(column: Column) -> bool:
+    """Return whether Postgres has values of a column's type that the lake's type does not have."""
+    if column.type is LogicalType.NUMERIC:
+        return bool(pa.types.is_decimal(_numeric(column)))
+    return column.type in (LogicalType.DATE, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ)
+
+
 @lru_cache(maxsize=1024)
-def shape_of(schema: TableSchema) -> Shape:
+def shape_of(schema: TableSchema, unheld: tuple[tuple[str, Policy], ...] = ()) -> Shape:
     """Return the shape of a table.
 
     Delta tells columns apart without regard to case, so of two that differ by case only, and of one that
     is called like a metadata column, the later gets a number behind its name.
+
+    Args:
+        schema: The table.
+        unheld: Columns whose values are not refused when they do not fit, and what becomes of them.
     """
-    taken = {field.name.casefold() for field in METADATA}
-    fields = tuple(Field(column, _name(column.name, taken), _scalar(column)) for column in schema.columns)
-    return Shape(fields, pa.schema([pa.field(f.name, f.type) for f in fields] + list(METADATA)))
+    taken = {name.casefold() for name in (*(field.name for field in METADATA), UNHELD)}
+    policies = dict(unheld)
+    fields = tuple(
+        Field(
+            column,
+            _name(column.name, taken),
+            _scalar(column),
+            policies.get(column.name, Policy.REFUSE) if _limited(column) else Policy.REFUSE,
+        )
+        for column in schema.columns
+    )
+    columns = [pa.field(f.name, f.type) for f in fields] + list(METADATA)
+    if any(field.unheld is not Policy.REFUSE for field in fields):
+        columns.append(pa.field(UNHELD, pa.string()))
+    return Shape(fields, pa.schema(columns))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from typing import ClassVar
 
 from headrace.model.change import Change
@@ -16,22 +15,32 @@ from headrace.model.claim import Claim
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
+from headrace.model.life import is_among, topic_in
 from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
+from headrace.observe import failpoints
+from headrace.observe.disk import make_folder
+from sinks.about import about
 from sinks.base import Place, Progress, Stored, Target
 from sinks.delta.claims import Claims
 from sinks.delta.config import ASIDE, LakeConfig, data_path, directory_name, tombstones_path
 from sinks.delta.decode import decode
-from sinks.delta.files import conform, live_parts
-from sinks.delta.index import KeyIndex
-from sinks.delta.log import commit_path
+from sinks.delta.files import conform
+from sinks.delta.index import KeyIndex, shared_index
+from sinks.delta.log import Offsets
+from sinks.delta.owner import own, owner_of
 from sinks.delta.progress import ProgressFile, Witness
-from sinks.delta.replaced import Replaced
-from sinks.delta.shape import shape_of
+from sinks.delta.scan import live_rows
+from sinks.delta.shadow import replace_table
+from sinks.delta.shape import Shape, shape_of
+from sinks.delta.standing import Standing
 from sinks.delta.table import LakeTable
 from sinks.delta.tombstones import Tombstones
+from sinks.delta.trouble import READING, conflict, named, put_back, unwritable
+from sinks.delta.vacuum import Vacuum
 from sinks.delta.writer import TableWriter
+from sinks.shadow import serving_config, switch
 
 __all__ = ["DeltaSink"]
 
@@ -54,20 +63,20 @@ class DeltaSink:
         self.name = name
         self.config = config
         self.pace_s = config.commit_seconds
-        self._root = config.path
-        self._index = KeyIndex(config.index_bytes)
+        self._root = config.root
+        self._index = shared_index(self._root, config.index_bytes)
         self._writers: dict[TableId, TableWriter] = {}
         self._lock = threading.Lock()
         self._unsettled: set[TableId] = set()
-        self._seen: dict[Path, tuple[str, int]] = {}
         self._claims = Claims(self._root / ASIDE / "claims")
         self._progress = ProgressFile(
-            self._root / ASIDE / f"progress-{directory_name(name)}.json", self._root
+            self._root / ASIDE / f"progress-{directory_name(config.shadow or name)}.json", self._root
         )
+        self._standing = Standing()
 
     def check(self) -> list[Finding]:
         try:
-            self._root.mkdir(parents=True, exist_ok=True)
+            make_folder(self._root)
             with tempfile.TemporaryFile(dir=self._root) as probe:
                 probe.write(b"probe")
             free = shutil.disk_usage(self._root).free
@@ -79,7 +88,7 @@ class DeltaSink:
                 )
             ]
         findings = [Finding(Severity.OK, "DELTA_PATH", f"The lake's directory {self._root} can be written.")]
-        owner = self._owner()
+        owner = owner_of(self._root)
         if owner not in (None, self.name):
             message = f"The lake's directory {self._root} belongs to the sink “{owner}”."
             findings.append(
@@ -92,46 +101,25 @@ class DeltaSink:
             )
         return findings
 
-    def _owner(self) -> str | None:
-        try:
-            return (self._root / ASIDE / "owner").read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-
-    def _own(self) -> None:
-        owner = self._root / ASIDE / "owner"
-        owner.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            # Named before it is there, so that nobody ever reads an unsigned claim.
-            with tempfile.NamedTemporaryFile("w", dir=owner.parent, encoding="utf-8") as claim:
-                claim.write(self.name)
-                claim.flush()
-                os.fchmod(claim.fileno(), 0o644)
-                os.link(claim.name, owner)
-        except FileExistsError:
-            if (found := self._owner()) != self.name:
-                raise SinkError(
-                    f"The lake's directory {self._root} belongs to the sink “{found}”.",
-                    code="DELTA_PATH_TAKEN",
-                    hint="Give each sink its own directory.",
-                ) from None
-
     def prepare(self, schema: TableSchema) -> None:
         try:
-            self._own()
+            own(self._root, self.config.shadow or self.name)  # who fills one has another name
             writer = self._writer(schema.table)
-            with writer.lock:
-                writer.table.create(shape_of(schema).arrow, vectors=self.config.deletion_vectors)
-                writer.replaced.sweep(writer.table.files)
+            with writer.lock, _about(schema):
+                writer.table.create(
+                    self._shape(schema).arrow,
+                    vectors=self.config.deletion_vectors,
+                    retention=self.config.keep_replaced_seconds,
+                )
         except OSError as error:
             raise self._unwritable(error) from error
+        except READING as error:
+            with _about(schema):
+                raise named(error, data_path(self._root, schema.table), str(schema.table)) from error
 
     def _unwritable(self, error: OSError) -> SinkUnavailable:
-        return SinkUnavailable(
-            f"The lake's directory {self._root} cannot be written: {error.strerror or error}.",
-            code="DELTA_FILE_SYSTEM",
-            hint="Check free space and permissions.",
-        )
+        about = f"The lake's directory {self._root} cannot be written"
+        return unwritable(error.errno, self._root, self.name, about)
 
     def claims(self, schemas: Sequence[TableSchema]) -> dict[TableId, Claim]:
         try:
@@ -154,40 +142,51 @@ class DeltaSink:
             if table not in self._writers:
                 path = data_path(self._root, table)
                 config = self.config
+                identity, known = self._standing.known(path, self._progress)
                 self._writers[table] = TableWriter(
-                    LakeTable(path, str(table)),
+                    LakeTable(path, str(table), identity=identity, known=known),
                     self._index,
                     Tombstones(tombstones_path(self._root, table), config.tombstone_hours * 3600),
-                    Replaced(path, config.keep_replaced_seconds, config.keep_replaced_bytes),
+                    Vacuum(path),
                     config.deletion_vectors,
+                    settled=lambda: self._progress.of_table(path),
                 )
             return self._writers[table]
 
+    def _shape(self, schema: TableSchema) -> Shape:
+        return shape_of(schema, self.config.policies(schema))
+
     def target(self, schema: TableSchema) -> Target:
         facts: dict[str, object] = {"path": str(data_path(self._root, schema.table))}
-        if renamed := shape_of(schema).renamed:
+        if renamed := self._shape(schema).renamed:
             facts["renamed"] = renamed
         return Target(schema.table, facts)
 
     def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
         if not changes:
             return []
-        outcomes = self._writer(schema.table).apply(shape_of(schema), changes)
+        with _about(schema):
+            outcomes = self._writer(schema.table).apply(self._shape(schema), changes)
         with self._lock:
             self._unsettled.add(schema.table)
         return outcomes
 
     def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         by_id = {key.id: key for key in keys}
-        shape = shape_of(schema)
+        shape = self._shape(schema)
         stored = conform(self._writer(schema.table).stored(list(by_id)), shape.arrow)
         return {by_id[found.key]: found for found in decode(shape, stored)}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
-        removed = self._writer(schema.table).truncate(position.floor, position.version)
+        with _about(schema):
+            removed = self._writer(schema.table).truncate(position.floor, position.version)
         with self._lock:
             self._unsettled.add(schema.table)
         return removed
+
+    def count(self, schema: TableSchema, position: Position | None = None) -> int:
+        writer = self._writer(schema.table)
+        return writer.count(position.floor, position.version) if position else writer.count()
 
     def maintain(self, seconds: float) -> bool:
         """Tidy tables in an idle moment, for about ``seconds`` at most; return whether there is more to do.
@@ -195,7 +194,7 @@ class DeltaSink:
         Many small files become one, hidden rows go, old tombstones and files that no reader needs are
         deleted. Where there is nothing to do it costs a look at each table's log. Readers and other
         writers are not disturbed: a table somebody writes to is left for later, replaced files stay as
-        long as configured, and a process that dies in between leaves what a restart sweeps.
+        long as the table says, and what a process that dies in between leaves goes when it is old enough.
 
         Raises:
             SinkUnavailable: The disk refuses.
@@ -217,76 +216,89 @@ class DeltaSink:
         try:
             return writer.tidy(until)
         except SinkError as error:
-            if error.code == "DELTA_TABLE_MISSING":
-                return False  # dropped meanwhile; who writes to it is told
+            if error.code in ("DELTA_TABLE_MISSING", "DELTA_PUT_BACK"):
+                return False  # dropped or restored meanwhile; who writes to it is told
             raise
 
     def progress(self, places: Collection[Place] | None = None) -> Progress:
-        stored = self._progress.read()
+        try:
+            stored = self._progress.look()
+            # What is remembered of files that were put back is of a later time.
+            self._reopen(lambda writer: writer.table.went_back or not writer.table.is_ours)
+        except OSError as error:
+            raise self._unwritable(error) from error
         named = {topic for topic, _ in places} if places is not None else None
         topics = {topic for topic in stored["offsets"] if named is None or topic in named}
-        found = self._progress.offsets(t for t in topics if self._still_there(stored["tables"].get(t)))
+        found = dict(self._progress.offsets(topics))
+        for topic in topics:
+            entry = stored["tables"].get(topic_in(topic))
+            if entry is not None and (true := self._still_true(entry)) is not None:
+                for place in [place for place in found if place[0] == topic]:
+                    if (offset := true.get(topic, {}).get(str(place[1]))) is None:
+                        del found[place]
+                    else:
+                        found[place] = min(found[place], offset)
         return {place: offset for place, offset in found.items() if places is None or place in places}
 
-    def _still_there(self, table: dict[str, object] | None) -> bool:
-        """Return whether a table holds at least what it held when its progress was settled."""
-        if table is None:
-            return True
-        path, version = self._root / str(table["path"]), int(str(table["version"]))
-        if self._seen.get(path) == (table["id"], version) and commit_path(path, version).exists():
-            return True
-        lake = LakeTable(path, "")
-        try:
-            lake.refresh()
-        except SinkError:
-            return False
-        if lake.identity != table["id"] or lake.version < version:
-            self.close()  # what is remembered of its files is of a later time
-            return False
-        self._note_seen([Witness(path, str(table["id"]), version, frozenset())])
-        return True
+    def _reopen(self, which: Callable[[TableWriter], bool]) -> None:
+        with self._lock:
+            self._writers = {table: one for table, one in self._writers.items() if not which(one)}
 
-    def _note_seen(self, witnesses: Iterable[Witness]) -> None:
-        for witness in witnesses:
-            self._seen[witness.path] = (witness.identity, witness.version)
+    def _still_true(self, entry: Mapping[str, object]) -> Offsets | None:
+        """Return what of a table's progress still holds; None when all of it does."""
+        path, version = self._root / str(entry["path"]), int(str(entry["version"]))
+        true = self._standing.still_true(path, str(entry["id"]), version)
+        if true is not None:
+            self._reopen(lambda writer: writer.table.path == path)
+        return true
+
+    def identities(self, schemas: Sequence[TableSchema]) -> dict[TableId, str] | None:
+        return None  # progress says which version of which table it is about
 
     def settle(self, progress: Progress) -> None:
         with self._lock:
             tables, self._unsettled = self._unsettled, set()
+        witnesses, left = [], set(tables)
         try:
-            witnesses = [self._witness(self._writer(table)) for table in tables]
+            for table in tables:
+                left.discard(table)  # one that raises would hold up the others for ever
+                if (witness := self._witness(self._writer(table))) is not None:
+                    witnesses.append(witness)
+            left = tables
             self._progress.settle(progress, witnesses)
-            self._note_seen(witnesses)
+            for witness in witnesses:
+                self._standing.note(witness.path, witness.identity, witness.version)
+        except SinkError:
+            with self._lock:
+                self._unsettled |= left
+            raise
         except OSError as error:
             with self._lock:
                 self._unsettled |= tables
-            raise SinkUnavailable(
-                f"The lake's progress cannot be written: {error.strerror or type(error).__name__}.",
-                code="DELTA_FILE_SYSTEM",
-                hint=f"Check free space and permissions of {self._root}.",
-            ) from error
+            about = "The lake's progress cannot be written"
+            raise unwritable(error.errno, self._root, self.name, about) from error
 
     @staticmethod
-    def _witness(writer: TableWriter) -> Witness:
+    def _witness(writer: TableWriter) -> Witness | None:
+        """Return what proves that a table holds what is settled; None while commits are unexplained."""
         with writer.lock:
             table = writer.table
+            if table.version < 0:
+                table.refresh()
             table.make_durable()
+            if table.went_back or table.is_gone:
+                raise put_back(table.path)
+            if not table.is_ours:
+                # A writer that renames files over others' has taken a version that was ours.
+                raise conflict(table.name)
+            if table.known != table.version:
+                return None
             return Witness(table.path, table.identity, table.version, frozenset(writer.topics))
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
-        shape = shape_of(schema)
         lake = LakeTable(data_path(self._root, schema.table), str(schema.table))
-        lake.refresh()
-        try:
-            for file in lake.files.values():
-                for part in live_parts(lake.path, file, lake.schema):
-                    yield from decode(shape, conform(part, shape.arrow))
-        except FileNotFoundError as error:
-            raise SinkUnavailable(
-                f"The files of {schema.table} were replaced while they were read.",
-                code="DELTA_SCAN_OVERTAKEN",
-                hint="Scan again.",
-            ) from error
+        with _about(schema):
+            yield from live_rows(lake, self._shape(schema))
 
     def drop(self, schema: TableSchema) -> None:
         # Names are escaped, so the path is always two directories below the root.
@@ -308,10 +320,73 @@ class DeltaSink:
                 # The last table is gone: the directory belongs to no sink any more.
                 (self._root / ASIDE / "owner").unlink(missing_ok=True)
 
+    def switch(self, schema: TableSchema) -> None:
+        with closing(DeltaSink(self.name, serving_config(self.config))) as serving:
+            path = data_path(self._root, schema.table)
+            settled = self._progress.offsets(self._progress.read()["offsets"])
+            topics = {topic_in(life) for life, _ in settled}
+
+            def move() -> None:
+                serving._replace(self, schema)
+                serving._taken(schema.table, topics)
+
+            try:
+                filled = (path / "_delta_log").is_dir()
+                if settled and not filled:
+                    serving._taken(schema.table, topics)
+                switch(serving, self, schema, settled=settled, filled=filled, move=move)
+                if self._root.is_dir():
+                    shutil.rmtree(self._root)
+            except OSError as error:
+                raise self._unwritable(error) from error
+
+    def _replace(self, shadow: DeltaSink, schema: TableSchema) -> None:
+        """Give the table the columns and rows of its shadow, which goes."""
+        own(self._root, self.name)
+        mine, other = self._writer(schema.table), shadow._writer(schema.table)
+        mine.tombstones.add(other.tombstones)
+        replace_table(other.table, mine.table.path, shadow._root / ASIDE / "lost")
+        failpoints.hit("switch.page", self.kind)
+        if other.table.path.is_dir():
+            shutil.rmtree(other.table.path)
+
+    def _taken(self, table: TableId, topics: Collection[str]) -> None:
+        """Let the next progress say which version of the table holds what it tells of."""
+        writer = self._writer(table)
+        writer.table.refresh()
+        writer.table.went_back = False  # it is another on purpose
+        writer.table.force_all()
+        writer.topics.update(topics)
+        self._unsettled.add(table)
+
     def forget(self, topics: Collection[str]) -> None:
+        gone, stored = set(topics), self._progress.read()["tables"]
+        paths = {self._root / str(entry["path"]) for name, entry in stored.items() if is_among(name, gone)}
+        # What they know of versions was told by what is forgotten.
+        self._reopen(lambda writer: writer.table.path in paths)
         self._progress.forget(topics)
 
     def close(self) -> None:
         with self._lock:
             self._writers.clear()
-            self._index = KeyIndex(self.config.index_bytes)
+            self._index = KeyIndex(0)
+
+
+def _about(schema: TableSchema) -> AbstractContextManager[None]:
+    gone = (
+        "DELTA_TABLE_MISSING",
+        "DELTA_FILE_UNREADABLE",
+        "DELTA_COLUMN_TYPE",
+        "DELTA_LOG_UNREADABLE",
+        "DELTA_FOREIGN_COMMIT",
+    )
+    others = (
+        "DELTA_PATH_TAKEN",
+        "DELTA_CONFLICT",
+        "DELTA_TABLE_FEATURE",
+        "DELTA_TOMBSTONES_UNREADABLE",
+        "DELTA_WENT_BACK",
+        "DELTA_PUT_BACK",
+        "DELTA_SCAN_OVERTAKEN",
+    )
+    return about(schema.table, gone, others)

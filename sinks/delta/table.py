@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-import time
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake._internal import RemoveAction  # the public module does not name it among its exports
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 
 from headrace.model.errors import SinkError
+from headrace.observe.disk import make_folder
 from sinks.delta.evolve import evolve
+from sinks.delta.features import refuse_unknown
 from sinks.delta.files import DataFile, count_rows, sync_all
-from sinks.delta.log import Conflict, append, commit_path, vectors_of
+from sinks.delta.log import Conflict, Offsets, append, by_library, commit_path, drop_torn, mark_of
+from sinks.delta.strangers import foreign, seen_between, went_back
+from sinks.delta.trouble import READING, LogGap, missing, named
+from sinks.delta.vacuum import retention_seconds
+from sinks.delta.vectors import hidden_rows
 
 __all__ = ["LakeTable"]
 
+_log = logging.getLogger("headrace")
+
 _CHECKPOINT_INTERVAL = 100
-_CONFIGURATION = {
-    # A reader that opens the table reads one checkpoint and at most this many small files of the log.
-    "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
-    "delta.logRetentionDuration": "interval 1 hours",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-}
+_LEAST_LOG_SECONDS = 3600
+"""The log tells at least so long what others have done; a sink that was away longer has to build anew."""
 _VECTORS = "delta.enableDeletionVectors"
-_KNOWN_FEATURES = {"appendOnly", "deletionVectors", "invariants", "timestampNtz", "variantType"}
-"""Features of a table that ask nothing more of a writer of whole files than what it does here."""
+
+
+def _configuration(retention: float) -> dict[str, str]:
+    return {
+        # A reader that opens the table reads one checkpoint and at most this many small files of the log.
+        "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
+        "delta.logRetentionDuration": f"interval {max(_LEAST_LOG_SECONDS, round(retention))} seconds",
+        "delta.deletedFileRetentionDuration": f"interval {round(retention)} seconds",
+    }
 
 
 @dataclass(slots=True)
@@ -43,6 +52,10 @@ class LakeTable:
         schema: Its columns.
         version: That version.
         identity: An id that differs between a table and one created in its place later.
+        retention: Seconds that replaced files stay, as the table says.
+        known: The version up to which every commit is known to be explained; None where nobody has asked.
+        went_back: Whether it was found at an earlier version than ``known``, or as another table, as a copy
+            that was restored is. Nobody may write to it before its progress was looked at.
     """
 
     path: Path
@@ -51,8 +64,10 @@ class LakeTable:
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     version: int = -1
     identity: str = ""
+    retention: float = 0.0
+    known: int | None = None
+    went_back: bool = False
     _delta: DeltaTable | None = None
-    _plain: bool = False
     _mark: tuple[int, int] | None = None
     _unforced: set[Path] = field(default_factory=set)
 
@@ -64,25 +79,30 @@ class LakeTable:
             SinkError: ``DELTA_TABLE_MISSING``: there is none that can be read.
         """
         if self._delta is None or self._delta.version() < self.version:
+            if not self._log.is_dir():
+                raise missing(self.path, self.name)
             try:
                 self._delta = DeltaTable(str(self.path))
             except DeltaError as error:
-                raise SinkError(
-                    f"There is no readable Delta table at {self.path}: {type(error).__name__}.",
-                    code="DELTA_TABLE_MISSING",
-                    hint="If it was removed on purpose, run a resnapshot of the table into this sink.",
-                ) from error
+                raise named(error, self.path, self.name) from error
         return self._delta
 
-    def create(self, schema: pa.Schema, *, vectors: bool) -> None:
+    def create(self, schema: pa.Schema, *, vectors: bool, retention: float) -> None:
         """Create the table empty, or open the one that is there and bring its columns up to date.
+
+        Args:
+            schema: The columns it is to have.
+            vectors: Whether rows may be hidden by deletion vectors.
+            retention: Of a new table: seconds that replaced files stay. One that is there keeps its own.
 
         Raises:
             SinkError: ``DELTA_PATH_TAKEN``: the directory holds another table; ``DELTA_COLUMN_TYPE``: it
                 holds this one with columns of other types.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        wanted = _CONFIGURATION | ({_VECTORS: "true"} if vectors else {})
+        make_folder(self.path)
+        wanted = _configuration(retention) | ({_VECTORS: "true"} if vectors else {})
+        changed = False
+        drop_torn(self._log)
         if not DeltaTable.is_deltatable(str(self.path)):
             DeltaTable.create(
                 str(self.path),
@@ -90,7 +110,10 @@ class LakeTable:
                 mode="ignore",
                 name=self.name,
                 configuration=wanted,
+                commit_properties=by_library(),
             )
+            self.identity, self.known = "", None
+            changed = True
         self.refresh()
         about = self.delta.metadata()
         if about.name != self.name:
@@ -100,10 +123,14 @@ class LakeTable:
                 hint="Give the sink a directory of its own.",
             )
         if vectors and about.configuration.get(_VECTORS) != "true":
-            self.delta.alter.set_table_properties({_VECTORS: "true"})
+            self.delta.alter.set_table_properties({_VECTORS: "true"}, commit_properties=by_library())
+            changed = True
         if evolve(self.delta, self.path, self.files.values(), schema):
             self._delta = None
+            changed = True
         self.refresh()
+        if changed:
+            self.force_all()
 
     @property
     def rows(self) -> int:
@@ -121,49 +148,84 @@ class LakeTable:
         """See what other writers have done since.
 
         Raises:
-            SinkError: ``DELTA_TABLE_MISSING``: there is no such table.
+            SinkError: ``DELTA_TABLE_MISSING``: there is no such table; ``DELTA_TABLE_FEATURE``: it was given
+                features this sink does not know; ``DELTA_LOG_UNREADABLE``: its log has a hole;
+                ``DELTA_FOREIGN_COMMIT``: others have changed its rows; ``DELTA_WENT_BACK``: a RESTORE has.
         """
-        if self._delta is not None and self._marked() == self._mark:
+        if self._delta is not None and self.is_ours:
             if not self._commit_file(self.version + 1).exists():
                 return
             if self._delta.version() == self.version:
-                self._delta.update_incremental()
+                try:
+                    self._delta.update_incremental()
+                except DeltaError:
+                    self._delta = None
             else:
                 self._delta = None
         else:
             # Never opened, or dropped and created again in our absence.
             self._delta = None
-        self._load()
+        before, seen = self.identity, self.version
+        try:
+            self._load()
+            self._look_for_empty_commits(seen)
+        except READING as error:
+            self._delta = None
+            raise named(error, self.path, self.name) from error
+        if before not in ("", self.identity):
+            self.known, self.went_back = None, True
+        elif self.known is not None and self.version < self.known:
+            self.went_back = True
+        self._look_at_strangers()
+
+    def _look_for_empty_commits(self, seen: int) -> None:
+        """Raise when a power cut has left a commit without content: the library passes over it in silence."""
+        for version in range(max(seen, self.version - _CHECKPOINT_INTERVAL) + 1, self.version + 1):
+            commit = self._commit_file(version)
+            if commit.exists() and not commit.stat().st_size:
+                raise LogGap(f"version {version}")
+
+    def _look_at_strangers(self) -> None:
+        if self.known is not None and self.known < self.version:
+            found = seen_between(self._log, self.known, self.version)
+            if found.changed or found.unknown:
+                self._delta = None  # looked at again the next time
+                raise foreign(found, self.name)
+            if found.restored:
+                self._delta = None
+                raise went_back(found, self.name)
+        self.known = self.version
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether the commit seen or made last is not there any more."""
+        return self._mark is not None and self._marked() is None
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether the commit seen or made last still stands: neither gone nor replaced by another."""
+        return self._marked() == self._mark
 
     def _marked(self) -> tuple[int, int] | None:
-        try:
-            status = self._commit_file(self.version).stat()
-        except FileNotFoundError:
-            return None
-        return status.st_ino, status.st_mtime_ns
+        return mark_of(self.path, self.version)
 
     def _load(self) -> None:
         self.version = -1
         delta = self.delta
-        protocol, about = delta.protocol(), delta.metadata()
+        refuse_unknown(delta, self.name)
+        about = delta.metadata()
         actions = pa.table(delta.get_add_actions())
         columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
         self.files = {
             path: DataFile(path, size, rows if rows is not None else count_rows(self.path / path))
             for path, size, rows in zip(*columns, strict=True)
         }
-        if "deletionVectors" in (protocol.reader_features or ()):
-            for path, deleted, vector in vectors_of(delta):
+        if "deletionVectors" in (delta.protocol().reader_features or ()):
+            for path, deleted, vector in hidden_rows(delta):
                 self.files[path] = replace(self.files[path], deleted=deleted, vector=vector)
         self.schema = pa.schema(delta.schema().to_arrow())
         self.version, self.identity = int(delta.version()), str(about.id)
-        self._plain = about.configuration.get("delta.appendOnly") != "true" and (
-            protocol.min_writer_version <= 2
-            or (
-                protocol.min_writer_version == 7
-                and _KNOWN_FEATURES.issuperset(protocol.writer_features or ())
-            )
-        )
+        self.retention = retention_seconds(about.configuration)
         self._mark = self._marked()
 
     def was_committed(self, names: Sequence[str]) -> bool:
@@ -173,7 +235,13 @@ class LakeTable:
         return any(name in text for text in texts for name in names)
 
     def commit(
-        self, removes: Sequence[DataFile], adds: Sequence[DataFile], unforced: Sequence[Path] = ()
+        self,
+        removes: Sequence[DataFile],
+        adds: Sequence[DataFile],
+        unforced: Sequence[Path] = (),
+        *,
+        settled: Offsets | None = None,
+        changes_data: bool = True,
     ) -> None:
         """Commit that some files are no longer part of the table and others are, all or nothing.
 
@@ -181,54 +249,43 @@ class LakeTable:
             removes: Files that are no longer part of it.
             adds: Files that are from now on.
             unforced: Those of their files that are not on the disk for good yet.
+            settled: What is settled of the table's topics.
+            changes_data: Whether its rows are others afterwards.
 
         Raises:
             Conflict: The table has moved on; nothing was changed.
             OSError: The disk refuses; nothing was changed.
         """
+        if not self.is_ours:
+            raise Conflict(f"version {self.version} is not the one that was seen")
         version = self.version + 1
-        ours = self._plain or any(file.vector for file in [*removes, *adds])
-        if ours:
-            append(self._log, version, removes, adds, unforced)
-        else:
-            sync_all(unforced)
-            self._commit_by_library(removes, adds)
-            self._unforced.add(self._commit_file(version))
+        append(self._log, version, removes, adds, unforced, settled=settled, changes_data=changes_data)
         for file in removes:
             self.files.pop(file.path, None)
         self.files |= {file.path: file for file in adds}
         # Not what the library says: it would see a stranger's commit upon ours, which we have not.
-        self.version = version
+        self.version = self.known = version
         self._mark = self._marked()
-        self._unforced |= {self.path, self._log}
-        if ours and version % _CHECKPOINT_INTERVAL == 0:
-            self.delta.create_checkpoint()
-            self.delta.cleanup_metadata()
+        self._unforced.add(self._log)
+        if version % _CHECKPOINT_INTERVAL == 0:
+            self._checkpoint()
 
-    def _commit_by_library(self, removes: Sequence[DataFile], adds: Sequence[DataFile]) -> None:
-        if self.delta.version() != self.version:
-            raise Conflict(f"version {self.version + 1} is taken")
-        now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {}, now, data_change=True, stats=file.log_statistics)
-            for file in adds
-        ]
-        actions += [
-            RemoveAction(
-                path=f.path, size=f.size, data_change=True, deletion_timestamp=now, partition_values={}
-            )
-            for f in removes
-        ]
+    def _checkpoint(self) -> None:
+        """Let the library make a checkpoint and remove the log's oldest part; the commit stands without."""
         try:
-            self.delta.create_write_transaction(
-                actions,
-                "append",
-                self.delta.schema(),
-                # A version that is taken means that another writer was there: decide again, never insist.
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
-        except CommitFailedError as error:
-            raise Conflict(str(error)) from error
+            sync_all([self._log])  # or it could outlive the commit that it ends with
+            self.delta.create_checkpoint()
+            # Before anything that it stands for goes.
+            made = self._log.glob(f"{int(self.delta.version()):020d}.checkpoint*")
+            sync_all([*made, self._log / "_last_checkpoint"])
+            self.delta.cleanup_metadata()
+        except (DeltaError, SinkError, OSError) as error:
+            _log.warning("no checkpoint of %s was made: %s", self.name, type(error).__name__)
+
+    def force_all(self) -> None:
+        """Force all of the table to the disk, for the library names commits before their content is there."""
+        commits = self._log.glob("*.json")
+        sync_all([*(self.path / file for file in self.files), *commits, self.path, self._log])
 
     def make_durable(self) -> None:
         """Force this object's commits to the disk, and the names of the files they name."""

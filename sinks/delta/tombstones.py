@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.observe.disk import make_folder
+
 __all__ = ["Tombstones"]
 
 _SCHEMA = """
@@ -68,7 +70,7 @@ class Tombstones:
         if not keys:
             return
         now = int(time.time())
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         with self._connect() as connection:
             connection.executescript(_SCHEMA)
             connection.execute("BEGIN IMMEDIATE")
@@ -79,6 +81,29 @@ class Tombstones:
             )
             self._forget(connection, 2 * len(keys))
             connection.execute("COMMIT")
+
+    def add(self, other: Tombstones) -> None:
+        """Remember what another remembers, too; what can no longer be read here is given up."""
+        if self._damaged():
+            self.path.unlink()
+        if not other.path.is_file():
+            return
+        with other._connect() as connection:
+            told = connection.execute("SELECT key, version FROM tombstone")
+            while page := told.fetchmany(_CHUNK):
+                self.bury(*zip(*page, strict=True))
+
+    def _damaged(self) -> bool:
+        if not self.path.is_file():
+            return False
+        try:
+            with self._connect() as connection:
+                said = connection.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.OperationalError:
+            raise  # the disk refuses, or somebody holds it
+        except sqlite3.DatabaseError:
+            return True
+        return bool(said != ("ok",))
 
     def purge(self) -> None:
         """Forget what is past the horizon; looks at most once a minute."""

@@ -8,6 +8,7 @@ files become one.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -17,10 +18,9 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from headrace.model.change import Change
-from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.errors import SinkError
 from headrace.model.outcome import Outcome
 from sinks.delta.beside import beside
 from sinks.delta.draft import Draft
@@ -29,14 +29,17 @@ from sinks.delta.files import DataFile, conform, fit_together, live_parts, parts
 from sinks.delta.index import Found, KeyIndex
 from sinks.delta.judge import Verdict, judge, numbers
 from sinks.delta.keys import key_ids
-from sinks.delta.log import Conflict
+from sinks.delta.log import Conflict, Offsets
 from sinks.delta.merge import Kept, fill
-from sinks.delta.replaced import Replaced
 from sinks.delta.shape import Shape
 from sinks.delta.table import LakeTable
 from sinks.delta.tombstones import Tombstones
+from sinks.delta.trouble import READING, conflict, file_missing, named, table_put_back
+from sinks.delta.vacuum import Vacuum
 
 __all__ = ["TableWriter"]
+
+_log = logging.getLogger("headrace")
 
 _Result = TypeVar("_Result")
 
@@ -73,19 +76,21 @@ class TableWriter:
         table: The table's files and commits.
         index: Keys of the files.
         tombstones: What is remembered of deleted rows.
-        replaced: Files no longer part of the table, kept for a while.
+        vacuum: Removes the files that no version within the table's retention needs.
         vectors: Whether rows of large files are hidden by deletion vectors instead of rewriting the file.
         topics: Where changes of this table have come from.
         tidied: When it was tidied last, by the monotonic clock.
+        settled: Tells what is settled of the topics whose changes are in this table.
     """
 
     table: LakeTable
     index: KeyIndex
     tombstones: Tombstones
-    replaced: Replaced
+    vacuum: Vacuum
     vectors: bool = False
     topics: set[str] = field(default_factory=set)
     tidied: float = 0.0
+    settled: Callable[[], Offsets] = dict
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def apply(self, shape: Shape, changes: Sequence[Change]) -> list[Outcome]:
@@ -110,6 +115,11 @@ class TableWriter:
         with self.lock:
             return self._committed(lambda: self._truncate(floor, version))
 
+    def count(self, floor: int = 0, version: int | None = None) -> int:
+        """Return how many rows there are from ``floor`` to below ``version``; of all versions when None."""
+        with self.lock:
+            return self._committed(lambda: self._count(floor, version))
+
     def tidy(self, until: float) -> bool:
         """Do what waits for an idle moment, a little at a time; return whether to go on.
 
@@ -123,7 +133,7 @@ class TableWriter:
             self.tidied = time.monotonic()
             more = self._committed(lambda: self._tidy(until))
             self.tombstones.purge()
-            self.replaced.tidy(self.table.files)
+            self._vacuum()
             return more
         finally:
             self.lock.release()
@@ -133,36 +143,32 @@ class TableWriter:
         for _ in range(_TRIES):
             try:
                 self.table.refresh()
+                if self.table.went_back:
+                    raise table_put_back(self.table.path)
                 return attempt()
             except (Conflict, FileNotFoundError) as error:
                 # Someone compacted or vacuumed between our look and our commit: look again.
                 last = error
-            except (pa.ArrowException, DeltaError, sqlite3.Error, OSError) as error:
-                raise self._named(error) from error
+            except (*READING, pa.ArrowException, sqlite3.Error, OSError) as error:
+                raise named(error, self.table.path, self.table.name) from error
         if isinstance(last, FileNotFoundError):
-            raise self._unreadable("is missing") from last
-        raise SinkUnavailable(
-            f"Other writers changed {self.table.name} in the lake during each of {_TRIES} attempts.",
-            code="DELTA_CONFLICT",
-            hint="Let OPTIMIZE and VACUUM of other tools run less often.",
-        ) from last
+            raise file_missing(self.table.path, self.table.name) from last
+        raise conflict(self.table.name) from last
 
-    def _unreadable(self, what: str) -> SinkError:
-        return SinkError(
-            f"A data file of {self.table.name} in the lake {what}.",
-            code="DELTA_FILE_UNREADABLE",
-            hint="Restore it, or remove the table from this sink, add it again and run a resnapshot.",
-        )
+    def _draft(self, *, changes_data: bool = True) -> Draft:
+        return Draft(self.table, self.index, self.settled(), changes_data)
 
-    def _named(self, error: Exception) -> SinkError:
-        if isinstance(error, pa.ArrowInvalid):
-            return self._unreadable("cannot be read")
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        return SinkUnavailable(
-            f"The lake cannot write {self.table.name}: {reason}.",
-            code="DELTA_FILE_SYSTEM",
-            hint=f"Check free space and permissions of {self.table.path}.",
-        )
+    def _commit(self, draft: Draft) -> None:
+        self.vacuum.note(draft.commit())
+
+    def _vacuum(self) -> None:
+        """Remove files that nobody needs, once in a while; what fails is done the next time."""
+        table = self.table
+        if self.vacuum.due(table.retention):
+            try:
+                self.vacuum.run(table.delta, table.files.values(), table.retention)
+            except (*READING, SinkError, OSError) as error:
+                _log.warning("old files of %s were not removed: %s", table.name, type(error).__name__)
 
     def _apply(
         self, shape: Shape, changes: Sequence[Change], keys: pa.Array, versions: np.ndarray
@@ -181,14 +187,14 @@ class TableWriter:
             if gone.any()
             else None
         )
-        with Draft(self.table, self.index) as draft:
+        with self._draft() as draft:
             try:
                 self._compose(draft, shape, _Batch(changes, keys, versions, found), verdict)
             finally:
                 if burial is not None:
                     burial.result()
-            self.replaced.add(draft.commit())
-        self.replaced.remove_due()
+            self._commit(draft)
+        self._vacuum()
         return verdict.outcomes
 
     def _compose(self, draft: Draft, shape: Shape, batch: _Batch, verdict: Verdict) -> None:
@@ -271,13 +277,19 @@ class TableWriter:
                 keys += names.to_pylist()
         if touched:
             self.tombstones.bury(keys, [version] * len(keys))
-            with Draft(self.table, self.index) as draft:
+            with self._draft() as draft:
                 for place in touched:
                     self._take_out(place, draft, Kept({}))
                 self._join(draft, self._crowd(touched))
-                self.replaced.add(draft.commit())
-            self.replaced.remove_due()
+                self._commit(draft)
+            self._vacuum()
         return len(keys)
+
+    def _count(self, floor: int, version: int | None) -> int:
+        if version is None:
+            return self.table.rows
+        files = self.table.files.values()
+        return sum(len(self.index.older(self.table.path, file, floor, version)[0]) for file in files)
 
     def _tidy(self, until: float) -> bool:
         files = self._untidy()
@@ -285,12 +297,12 @@ class TableWriter:
             return False
         count = next((n for n in range(1, len(files)) if not fit_together(files[: n + 1])), len(files))
         try:
-            with Draft(self.table, self.index) as draft:
+            with self._draft(changes_data=False) as draft:
                 for number, file in enumerate(files[:count]):
                     if number > 1 and time.monotonic() > until:
                         break
                     self._join(draft, [file])
-                self.replaced.add(draft.commit())
+                self._commit(draft)
         except (Conflict, FileNotFoundError):
             return False  # another writer tidies, too
         self.table.make_durable()

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import orjson
 
 from headrace.model.change import Change
+from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import APPLIED, STALE, Applied, Deferred, Outcome, Rejected, Stale
 from sinks.document import BadValue, Document
-from sinks.elasticsearch.client import Client, path
+from sinks.elasticsearch.client import BLOCKS, NO_SHARD, Client, path
 from sinks.origin import origin_members
 
 __all__ = [
     "Bulk",
     "delete_line",
     "forget_line",
+    "insist",
     "outcome_of",
     "progress_id",
     "progress_line",
@@ -29,7 +32,7 @@ _MAX_LINE_BYTES = 95_000_000
 """Below Elasticsearch's ``http.max_content_length``, beyond which it cuts the connection."""
 
 _INDEX = (
-    b'{"index":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n{"_headrace":{"version":%d,%b}%b\n'
+    b'{"index":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n{"_headrace":{"version":%d%b,%b}%b\n'
 )
 _DELETE = b'{"delete":{"_id":%b,"version":%d,"version_type":"external_gte"}}\n'
 _DELETE_OLDER = b'{"delete":{"_id":%b,"version":%d,"version_type":"external"}}\n'
@@ -38,6 +41,12 @@ _CODES = {
     "mapper_parsing_exception": "ES_VALUE_REFUSED",
     "strict_dynamic_mapping_exception": "ES_UNKNOWN_FIELD",
 }
+_FIELD = re.compile(r"""field\s*=?\s*(?:\[|")([^\]"]+)(?:\]|")""")
+_TYPE = re.compile(r"of type \[(\w+)\]")
+_NAMES_ONLY = re.compile(
+    r"(\[\d+:\d+\] )?mapping set to strict, "
+    r"dynamic introduction of \[[^\]]*\] within \[[^\]]*\] is not allowed"
+)
 _WAIT_STATUSES = (408, 429)
 _RANK: dict[type, int] = {Applied: 0, Stale: 1, Deferred: 2, Rejected: 3}
 
@@ -47,15 +56,19 @@ def worst(one: Outcome, other: Outcome) -> Outcome:
     return one if _RANK[type(one)] >= _RANK[type(other)] else other
 
 
-def upsert_line(document: Document, change: Change, row: Mapping[str, Any], key_id: str) -> bytes:
+def upsert_line(
+    document: Document, change: Change, row: Mapping[str, Any], key_id: str, beside: bytes = b""
+) -> bytes:
     """Return the operation that stores ``row`` unless something newer is there.
+
+    ``beside`` are further members of the document's own field, each after a comma.
 
     Raises:
         BadValue: When a value is none of its column's type or too long.
     """
     version = change.position.version
     origin = origin_members(change.origin)
-    line = _INDEX % (orjson.dumps(key_id), version, version, origin, document.rest(row))
+    line = _INDEX % (orjson.dumps(key_id), version, version, beside, origin, document.rest(row))
     if len(line) > _MAX_LINE_BYTES:
         raise BadValue(f"The row has {len(line)} bytes, more than a request to Elasticsearch may have.")
     return line
@@ -74,15 +87,24 @@ def forget_line(key_id: str) -> bytes:
     return b'{"delete":{"_id":%b}}\n' % orjson.dumps(key_id)
 
 
-def progress_id(topic: str, partition: int) -> str:
+def progress_id(topic: str, partition: int, *, shadow: str = "") -> str:
     """Return the id of the document that says how far one partition is settled."""
-    return f"{topic}:{partition}"
+    own = f"{topic}:{partition}"
+    return f"{own}:shadow:{shadow}" if shadow else own
 
 
-def progress_line(topic: str, partition: int, offset: int) -> bytes:
-    """Return the operation that stores how far one partition is settled."""
-    fields = {"topic": topic, "partition": partition, "offset": offset}
-    return b'{"index":{"_id":%b}}\n%b\n' % (orjson.dumps(progress_id(topic, partition)), orjson.dumps(fields))
+def progress_line(
+    key_id: str, place: tuple[str, int], offset: int, instead_of: tuple[int, int] | None = None
+) -> bytes:
+    """Return the operation that stores how far one partition is settled.
+
+    With ``instead_of``, a document's sequence number and primary term, it replaces that document only.
+    """
+    fields = {"topic": place[0], "partition": place[1], "offset": offset}
+    about: dict[str, Any] = {"_id": key_id}
+    if instead_of is not None:
+        about |= dict(zip(("if_seq_no", "if_primary_term"), instead_of, strict=True))
+    return b'{"index":%b}\n%b\n' % (orjson.dumps(about), orjson.dumps(fields))
 
 
 class Bulk:
@@ -92,9 +114,12 @@ class Bulk:
         client: Where to.
         docs: Most operations in one request.
         size: Largest body of one request in bytes; a single larger operation goes alone.
+        timeout: Seconds that the client waits for an answer. A shard that is away is waited for a quarter of
+            it, so that the cluster has the time to say which one it is.
     """
 
-    def __init__(self, client: Client, docs: int, size: int) -> None:
+    def __init__(self, client: Client, docs: int, size: int, timeout: float) -> None:
+        self._shard_wait_s = max(1, int(timeout / 4))
         self._client = client
         self._docs = docs
         self._size = size
@@ -109,6 +134,7 @@ class Bulk:
             SinkError: When the cluster refuses all of them, or an index is gone.
         """
         target = path(alias, "_bulk") + "?require_alias=true&filter_path=errors,items.*.status,items.*.error"
+        target += f"&timeout={self._shard_wait_s}s"
         outcomes: list[Outcome] = []
         with ThreadPoolExecutor(1, "bulk") as sender:
             under_way: Future[list[Outcome]] | None = None
@@ -165,9 +191,41 @@ def outcome_of(item: Mapping[str, Any]) -> Outcome:
         return APPLIED  # what was to be deleted is not there
     error = error or {}
     kind, reason = str(error.get("type", "")), str(error.get("reason", ""))
+    if status in (401, 403) or kind in BLOCKS or kind in NO_SHARD:
+        raise Client.refusal(status, {"error": error})
     if status >= 500 or status in _WAIT_STATUSES or kind == "shard_not_found_exception":
         return Deferred(1.0, f"{kind}: {reason}")  # the server's trouble, never the row's
-    if status in (401, 403, 404) or kind == "index_closed_exception":
+    if status == 404:
         raise Client.refusal(status, {"error": error})
     code = _CODES.get(kind) or "ES_" + (kind.removesuffix("_exception").upper() or str(status))
-    return Rejected(code, reason.split(" Preview of field's value", 1)[0])
+    return Rejected(code, _said(kind, reason))
+
+
+def _said(kind: str, reason: str) -> str:
+    """Return what Elasticsearch says of a row without what it shows of the row's content."""
+    if _NAMES_ONLY.fullmatch(reason):
+        return reason
+    field = _FIELD.search(reason)
+    of = f" in field “{field[1]}”" if field else ""
+    if "immense term" in reason:
+        return f"A text{of} is longer than the 32,766 bytes that a keyword may have."
+    as_type = _TYPE.search(reason)
+    return f"Elasticsearch refuses a value{of}{f' of type {as_type[1]}' if as_type else ''} ({kind})."
+
+
+def insist(outcomes: Sequence[Outcome]) -> None:
+    """Take nothing for an answer but that it was done, now or by something newer.
+
+    Raises:
+        SinkUnavailable: When it has to be asked for again.
+        SinkError: When it was refused.
+    """
+    for outcome in outcomes:
+        if isinstance(outcome, Deferred):
+            raise SinkUnavailable(
+                f"Elasticsearch put off a part of a request: {outcome.reason}",
+                code="SINK_DEFERS",
+                hint="It is overloaded; the batch is tried again.",
+            )
+        if isinstance(outcome, Rejected):
+            raise SinkError(f"Elasticsearch refused a part of a request: {outcome.reason}", code=outcome.code)

@@ -24,14 +24,24 @@ from elastic_transport import (
     TransportError,
 )
 from elastic_transport.client_utils import url_to_node_config
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr
 
+from headrace.config.secrets import mask_url
 from headrace.model.errors import SinkError, SinkUnavailable
+from sinks.about import ROTATE
+from sinks.shadow import ShadowName
+from sinks.unheld import UnheldSettings
 
-__all__ = ["Client", "ElasticsearchConfig", "Reply", "path"]
+__all__ = ["BLOCKS", "NO_SHARD", "Client", "ElasticsearchConfig", "Reply", "path"]
+
+BLOCKS = ("cluster_block_exception", "index_closed_exception")
+"""Nothing of an index, or of the cluster, may be written until somebody lifts that."""
+NO_SHARD = ("no_shard_available_action_exception", "unavailable_shards_exception")
+"""A part of an index has no copy that answers."""
+_NO_CLUSTER = ("cluster_block_exception", "master_not_discovered_exception")
 
 
-class ElasticsearchConfig(BaseModel):
+class ElasticsearchConfig(UnheldSettings):
     """Settings of an Elasticsearch sink.
 
     Args:
@@ -49,6 +59,8 @@ class ElasticsearchConfig(BaseModel):
         chunk_docs: Most operations in one bulk request.
         chunk_bytes: Largest body of one bulk request.
         timeout: Seconds to wait for one answer.
+        shadow: See :mod:`sinks.shadow`.
+        unheld: Of documents in columns of JSON; see :mod:`sinks.unheld`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -67,6 +79,7 @@ class ElasticsearchConfig(BaseModel):
     chunk_docs: int = Field(default=2_000, ge=1)
     chunk_bytes: int = Field(default=5_000_000, ge=1_000)
     timeout: float = Field(default=60, gt=0)
+    shadow: ShadowName = ""
 
 
 class Reply(NamedTuple):
@@ -174,7 +187,9 @@ class Client:
                 "ES_TLS", f"TLS with Elasticsearch fails: {error}", "Set ca_certs.", SinkError
             ) from error
         except (ConnectionError, ConnectionTimeout) as error:
-            message = f"Elasticsearch at {self._config.url} does not answer: {type(error).__name__}."
+            message = (
+                f"Elasticsearch at {mask_url(self._config.url)} does not answer: {type(error).__name__}."
+            )
             raise self._error("ES_UNREACHABLE", message, "Is it running, and is the url right?") from error
         except (TransportError, ApiError) as error:
             raise self._error("ES_PROTOCOL", f"Elasticsearch gives no answer to read: {error}", "") from error
@@ -191,25 +206,33 @@ class Client:
         """Return the error that a refused request, or a refused item of a bulk request, stands for."""
         kind, reason = _reason(body)
         if status == 401:
-            hint = "Give the sink an api_key, or a username and password."
+            hint = (
+                f"{ROTATE}--set api_key=env:VARIABLE; or {ROTATE}--set username=… --set password=env:VARIABLE"
+            )
             return cls._error(
                 "ES_AUTH", f"Elasticsearch does not know these credentials: {reason}", hint, SinkError
             )
-        if kind in ("cluster_block_exception", "index_closed_exception"):
-            hint = (
-                "Free disk space or lift the block (index.blocks.*), or open the index; it goes on by itself."
+        if status == 503 and kind in _NO_CLUSTER:
+            hint = "It is starting or has no master; it goes on by itself. Else look at the nodes' logs."
+            return cls._error("ES_BUSY", f"Elasticsearch is not ready ({kind}): {reason}", hint)
+        if kind in BLOCKS:
+            return cls._error(
+                "ES_BLOCKED", f"Elasticsearch takes no writes: {reason}", _unblock(kind, reason)
             )
-            return cls._error("ES_BLOCKED", f"Elasticsearch takes no writes: {reason}", hint)
+        if kind in NO_SHARD:
+            hint = "GET _cluster/allocation/explain says why; it goes on by itself when the shard is back."
+            return cls._error("ES_SHARD_UNAVAILABLE", f"A shard is not there ({kind}): {reason}", hint)
         if status == 403:
             hint = "The credentials need monitor, and create_index, manage, read and write on its indexes."
             return cls._error("ES_FORBIDDEN", f"Elasticsearch forbids it: {reason}", hint, SinkError)
         if kind == "index_not_found_exception":
-            hint = "Somebody removed or renamed it; add the sink again or run a resnapshot."
+            hint = "Somebody removed or renamed it."
             return cls._error(
                 "ES_INDEX_MISSING", f"An index or alias of the sink is gone: {reason}", hint, SinkError
             )
         if status in (408, 413, 429, 502, 503, 504):
-            return cls._error("ES_BUSY", f"Elasticsearch asks for patience ({status}): {reason}", "")
+            hint = "It is overloaded, or its memory is too small; it goes on by itself."
+            return cls._error("ES_BUSY", f"Elasticsearch asks for patience ({status}): {reason}", hint)
         return cls._error("ES_REFUSED", f"Elasticsearch refuses ({status} {kind}): {reason}", "", SinkError)
 
     def close(self) -> None:
@@ -219,12 +242,30 @@ class Client:
             self._transport = None
 
 
+def _unblock(kind: str, reason: str) -> str:
+    """Return what ends a block."""
+    if kind == "index_closed_exception":
+        return "Open the index; it goes on by itself."
+    if "flood-stage" in reason:
+        return "Free disk space; Elasticsearch lifts the block then, and it goes on by itself."
+    if "cluster read-only" in reason:
+        return "Lift the block of the cluster (the setting cluster.blocks.*); it goes on by itself."
+    return "Lift the block of the index (its setting index.blocks.*); it goes on by itself."
+
+
 def _reason(body: bytes | Mapping[str, Any]) -> tuple[str, str]:
     try:
         parsed = orjson.loads(body) if isinstance(body, bytes) else body
         error = parsed.get("error", parsed)
         if isinstance(error, str):
             return "", error
+        if error.get("type") == "search_phase_execution_exception":
+            # It only counts the shards; what they said is beneath, or nobody was there to say anything.
+            causes = [shard["reason"] for shard in error.get("failed_shards", ())]
+            causes += [cause for cause in error.get("root_cause", ()) if cause.get("reason")]
+            error = next(
+                iter(causes), {"type": "no_shard_available_action_exception", "reason": "all of them"}
+            )
         return str(error.get("type", "")), str(error.get("reason", ""))
     except (orjson.JSONDecodeError, AttributeError):
         return "", "no explanation"

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import json
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from headrace.model.errors import SinkError
+from headrace.model.position import Position
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, Reply, path
 
 __all__ = ["Indices", "whole_search"]
 
+_LIMITS = ("depth_limit", "ignore_above")
 _PAGE = 2_000
+_ALIASES_AT_ONCE = 30
+"""Their names go into the first line of a request, which may have 4 KiB."""
+_IDENTITY = ("uuid", "history.uuid")
+"""An index that is restored over another keeps the one and gets another of these settings."""
 
 
 def whole_search(alias: str | None, only: str = "") -> str:
@@ -40,6 +48,40 @@ class Indices:
     def exists(self, alias: str) -> bool:
         """Return whether an alias of this name leads to an index."""
         return self._client.request("HEAD", path("_alias", alias), see=(404,)).status == 200
+
+    def under(self, alias: str) -> list[str]:
+        """Return the indexes that an alias leads to."""
+        reply = self._client.request("GET", path("_alias", alias), see=(404,))
+        return list(reply.json()) if reply.status == 200 else []
+
+    def identities(self, aliases: Sequence[str]) -> dict[str, str]:
+        """Return alias → what tells the index under it from one made or restored under it later."""
+        wanted = "ignore_unavailable=true&features=aliases,settings&filter_path=" + ",".join(
+            ("*.aliases", *(f"*.settings.index.{name}" for name in _IDENTITY))
+        )
+        found: dict[str, str] = {}
+        for start in range(0, len(aliases), _ALIASES_AT_ONCE):
+            named = aliases[start : start + _ALIASES_AT_ONCE]
+            reply = self._client.request("GET", path(",".join(named)) + f"?{wanted}", see=(404,))
+            for about in reply.json().values() if reply.status == 200 else ():
+                told = json.dumps(about["settings"]["index"], sort_keys=True)
+                found |= {alias: told for alias in about.get("aliases", {}) if alias in named}
+        return found
+
+    def next_of(self, stem: str, *, new: bool) -> str:
+        """Return a name for an index: ``stem`` and a number.
+
+        Without ``new`` it is that of the latest index of the kind which lost its alias, if there is one.
+        """
+        target = path(f"{stem}*", "_alias") + "?expand_wildcards=all"
+        named = re.compile(re.escape(stem) + r"([0-9]+)$")
+        found = {
+            int(match[1]): about["aliases"]
+            for name, about in self._client.request("GET", target).json().items()
+            if (match := named.match(name))
+        }
+        lost = [] if new else [number for number, aliases in found.items() if not aliases]
+        return f"{stem}{max(lost) if lost else max(found, default=0) + 1}"
 
     def create(
         self,
@@ -76,26 +118,52 @@ class Indices:
         raise Client.refusal(reply.status, reply.body)
 
     def widen(self, alias: str, properties: dict[str, Any]) -> None:
-        """Add fields that are missing.
+        """Add fields that are missing; the limits that an operator has given a field stay.
 
         Raises:
             SinkError: When a field exists with another type (``ES_MAPPING_CONFLICT``).
         """
-        reply = self._client.request("PUT", path(alias, "_mapping"), {"properties": properties}, see=(400,))
+        there = self._client.request("GET", path(alias, "_mapping")).json().values()
+        known = [index["mappings"].get("properties", {}) for index in there]
+        missing = {
+            name: wanted
+            for name, wanted in properties.items()
+            if not all(_holds(fields.get(name, {}), wanted) for fields in known)
+        }
+        if not missing:
+            return
+        reply = self._client.request("PUT", path(alias, "_mapping"), {"properties": missing}, see=(400,))
         if reply.status == 400:
             refused = Client.refusal(400, reply.body)
             raise SinkError(
                 f"The index under {alias} cannot take the table's columns: {refused.message}",
                 code="ES_MAPPING_CONFLICT",
-                hint="A column changed its type. Remove the table from the sink and add it again.",
+                hint="A column changed its type: the table has to be filled anew.",
             )
 
     def remove(self, alias: str) -> None:
         """Delete every index under ``alias``."""
-        reply = self._client.request("GET", path("_alias", alias), see=(404,))
-        if reply.status == 200:
-            for index in reply.json():
-                self._client.request("DELETE", path(index), see=(404,))
+        for index in self.under(alias):
+            self._client.request("DELETE", path(index), see=(404,))
+
+    def swap(self, taken: str, alias: str, aside: str) -> None:
+        """In one step, let ``alias`` lead to what ``taken`` leads to, and ``aside`` to what ``alias`` led to.
+
+        Nothing is removed: a request that is under way at an index which goes would fail.
+        """
+        came = self.under(taken)
+        actions: list[dict[str, Any]] = []
+        for index in self.under(alias):
+            # Or a reader's pattern, which finds it by the alias as well, would find it beside the new one.
+            self._client.request("PUT", path(index, "_settings"), {"index.hidden": True})
+            actions.append({"add": {"index": index, "alias": aside, "is_hidden": True}})
+            actions.append({"remove": {"index": index, "alias": alias}})
+        for index in came:
+            actions.append({"add": {"index": index, "alias": alias, "is_write_index": True}})
+            actions.append({"remove": {"index": index, "alias": taken}})
+        self._client.request("POST", "/_aliases", {"actions": actions})
+        for index in came:
+            self._client.request("PUT", path(index, "_settings"), {"index.hidden": False})
 
     def refresh(self, alias: str) -> None:
         """Let searches see everything written so far.
@@ -103,9 +171,27 @@ class Indices:
         Raises:
             SinkUnavailable: When a shard did not answer.
         """
-        shards = self._client.request("POST", path(alias, "_refresh")).json()["_shards"]
+        try:
+            shards = self._client.request("POST", path(alias, "_refresh")).json()["_shards"]
+        except SinkError as error:
+            if error.code == "ES_INDEX_MISSING":
+                # So says a node, too, that has not got its state back yet. A search tells the two apart.
+                self._client.request("POST", whole_search(alias), {"size": 0})
+            raise
         if shards["failed"]:
             raise Client.refusal(503, {"error": shards["failures"][0]["reason"]})
+
+    def count(self, alias: str, field: str, position: Position | None) -> int:
+        """Return how many documents are older than a position, of its partition; all of them without one.
+
+        Raises:
+            SinkUnavailable: When a shard did not answer.
+        """
+        self.refresh(alias)
+        older = {"range": {field: {"gte": position.floor, "lt": position.version}}} if position else None
+        body = {"query": older or {"match_all": {}}, "size": 0, "track_total_hits": True}
+        reply = self._client.request("POST", whole_search(alias, "hits.total"), body)
+        return int(reply.json()["hits"]["total"]["value"])
 
     def read(
         self, alias: str, body: dict[str, Any], parse: Callable[[bytes], Any]
@@ -136,3 +222,10 @@ class Indices:
 def _error_type(reply: Reply) -> str:
     error = reply.json().get("error", {})
     return str(error.get("type", "")) if isinstance(error, dict) else ""
+
+
+def _holds(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether a field is as it is wanted; its limits may be others."""
+    return all(
+        there.get(name) == value or (name in _LIMITS and name in there) for name, value in wanted.items()
+    )

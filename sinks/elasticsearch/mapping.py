@@ -51,6 +51,7 @@ _META: dict[str, Any] = {
         "topic": {"type": "keyword", **_KEPT_ONLY},
         "partition": {"type": "integer", **_KEPT_ONLY},
         "offset": {"type": "long", **_KEPT_ONLY},
+        "unheld": {"type": "object", "enabled": False},
     },
     "dynamic": "strict",
 }

@@ -8,7 +8,16 @@ import re
 from headrace.model.schema import TableId
 from sinks.document import percent
 
-__all__ = ["META_FIELD", "alias_of", "claims_alias", "field_of", "progress_alias", "tombstones_of"]
+__all__ = [
+    "META_FIELD",
+    "alias_of",
+    "claims_alias",
+    "field_of",
+    "progress_alias",
+    "replaced_of",
+    "shadow_of",
+    "tombstones_of",
+]
 
 META_FIELD = "_headrace"
 """The one field that is no column: version and origin of the row."""
@@ -33,6 +42,16 @@ def alias_of(prefix: str, table: TableId) -> str:
         whole = hashlib.sha256(f"{schema}-{name}".encode()).hexdigest()
         schema, name = schema[:40], f"{name[:40]}%{whole[:40]}"
     return f"{prefix}{schema}-{name}"
+
+
+def shadow_of(alias: str, shadow: str) -> str:
+    """Return the alias of a table's shadow; of the serving table when ``shadow`` is empty."""
+    return f"{alias}-shadow-{shadow}" if shadow else alias
+
+
+def replaced_of(alias: str) -> str:
+    """Return the alias of what a shadow has taken the place of, until nobody reads it any more."""
+    return f"{alias}-replaced"
 
 
 def tombstones_of(alias: str) -> str:

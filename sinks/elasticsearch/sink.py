@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, suppress
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, ClassVar, TypeVar
 
-import orjson
-
 from headrace.model.change import Change, Op
 from headrace.model.claim import Claim
-from headrace.model.errors import SinkError, SinkUnavailable
-from headrace.model.finding import Finding, Severity
+from headrace.model.errors import SinkUnavailable
+from headrace.model.finding import Finding
 from headrace.model.key import Key
-from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
+from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.values import key_of
+from sinks.about import about
 from sinks.base import Place, Progress, Stored, Target
 from sinks.document import BadValue, Document
 from sinks.elasticsearch.bulk import (
     Bulk,
     delete_line,
     forget_line,
-    progress_id,
-    progress_line,
+    insist,
     upsert_line,
     worst,
 )
@@ -33,40 +33,45 @@ from sinks.elasticsearch.claims import Claims
 from sinks.elasticsearch.client import Client, ElasticsearchConfig
 from sinks.elasticsearch.documents import found_documents
 from sinks.elasticsearch.indices import Indices
-from sinks.elasticsearch.mapping import properties, table_mapping
+from sinks.elasticsearch.mapping import table_mapping
 from sinks.elasticsearch.names import (
     META_FIELD,
     alias_of,
     claims_alias,
     field_of,
     progress_alias,
+    replaced_of,
+    shadow_of,
     tombstones_of,
 )
+from sinks.elasticsearch.preflight import findings
+from sinks.elasticsearch.progress import ProgressIndex
 from sinks.elasticsearch.tombstones import AT_ONCE, Tombstones
+from sinks.elasticsearch.unheld import Unheld, restored
+from sinks.shadow import serving_config, switch
 
 __all__ = ["ElasticsearchSink"]
 
 _T = TypeVar("_T")
 
 _ID_BYTES = 512
-_OLDEST_MAJOR = 8
 _READ_PAGE = 500
+_LAST_READERS_S = 1.0
+"""So long an index stays after a shadow has taken its place, for requests that are under way."""
+
+_OF_ONE_TABLE = ("ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE")
+
 _DELETE = Op.DELETE  # to look up a member of an enumeration takes its time
-_PROGRESS_MAPPING = {
-    "dynamic": "strict",
-    "properties": {
-        "topic": {"type": "keyword"},
-        "partition": {"type": "integer"},
-        "offset": {"type": "long"},
-    },
-}
 
 
 class _Table:
     """What the sink knows about one table while it lives."""
 
-    def __init__(self, client: Client, indices: Indices, alias: str, schema: TableSchema) -> None:
+    def __init__(
+        self, client: Client, indices: Indices, alias: str, schema: TableSchema, unheld: Unheld
+    ) -> None:
         self.schema = schema
+        self.unheld = unheld
         self.alias = alias
         self.document = Document(schema, field_of, objects_only=True, reserved=(META_FIELD,))
         self.tombstones = Tombstones(client, indices, tombstones_of(alias))
@@ -91,48 +96,27 @@ class ElasticsearchSink:
         self.config = config
         self._client = Client(config)
         self._indices = Indices(self._client, config)
-        self._bulk = Bulk(self._client, config.chunk_docs, config.chunk_bytes)
+        self._bulk = Bulk(self._client, config.chunk_docs, config.chunk_bytes, config.timeout)
         self._claims = Claims(self._client, self._indices, claims_alias(config.prefix))
+        self._progress = ProgressIndex(
+            self._client, self._indices, self._bulk, progress_alias(config.prefix), config.shadow
+        )
         self._tables: dict[TableId, _Table] = {}
 
     def _table(self, schema: TableSchema) -> _Table:
         known = self._tables.get(schema.table)
         if known is None or known.schema is not schema:
-            alias = alias_of(self.config.prefix, schema.table)
+            alias = shadow_of(alias_of(self.config.prefix, schema.table), self.config.shadow)
             if known is not None and known.schema == schema:
                 return known
-            known = self._tables[schema.table] = _Table(self._client, self._indices, alias, schema)
+            unheld = Unheld(schema, dict(self.config.policies(schema)))
+            known = self._tables[schema.table] = _Table(self._client, self._indices, alias, schema, unheld)
         return known
 
     # ------------------------------------------------------------ registration
 
     def check(self) -> list[Finding]:
-        try:
-            reply = self._client.request("GET", "/", see=(400, 405))
-            version = reply.json().get("version", {}).get("number") if reply.status == 200 else None
-            if version is None:
-                nodes = self._client.request("GET", "/_nodes?filter_path=nodes.*.version").json()["nodes"]
-                version = min(node["version"] for node in nodes.values())
-            health = self._client.request("GET", "/_cluster/health?filter_path=status").json()["status"]
-        except SinkError as error:
-            return [Finding(Severity.ERROR, error.code, error.message, error.hint)]
-        findings = [
-            Finding(Severity.OK, "ES_REACHABLE", f"Elasticsearch {version} answers at {self.config.url}.")
-        ]
-        if reply.headers.get("x-elastic-product") != "Elasticsearch":
-            message = "The server does not call itself Elasticsearch; only that is tested."
-            findings.append(Finding(Severity.WARNING, "ES_OTHER_PRODUCT", message))
-        elif int(version.split(".")[0]) < _OLDEST_MAJOR:
-            hint = f"Upgrade to {_OLDEST_MAJOR} or later."
-            findings.append(
-                Finding(Severity.ERROR, "ES_VERSION", f"Elasticsearch {version} is too old.", hint)
-            )
-        if health == "red":
-            hint = "Ask GET _cluster/allocation/explain why."
-            findings.append(
-                Finding(Severity.WARNING, "ES_RED", "Some index of the cluster has no primary shard.", hint)
-            )
-        return findings
+        return findings(self._client, self.config.url)
 
     def prepare(self, schema: TableSchema) -> None:
         table = self._table(schema)
@@ -142,19 +126,32 @@ class ElasticsearchSink:
         }
         if self.config.refresh_interval is not None:
             settings["index.refresh_interval"] = self.config.refresh_interval
+        hidden = bool(self.config.shadow)
         if self._indices.exists(table.alias):
-            self._indices.widen(table.alias, properties(schema))
+            with _about(schema):
+                self._indices.widen(table.alias, table_mapping(schema)["properties"])
+            self._indices.remove(replaced_of(table.alias))
         else:
-            self._indices.create(table.alias, f"{table.alias}-g1", table_mapping(schema), settings)
+            stem = f"{alias_of(self.config.prefix, schema.table)}-g"
+            index = self._indices.next_of(stem, new=hidden)
+            with _about(schema):
+                self._indices.create(table.alias, index, table_mapping(schema), settings, hidden=hidden)
+        self._make_tombstones(table)
+
+    def _make_tombstones(self, table: _Table) -> None:
+        """Make the index of a table's tombstones, or tidy it up."""
         stones = table.tombstones
         if self._indices.exists(stones.alias):
             # To tidy up can wait, for the process that is just creating the index, say.
             with suppress(SinkUnavailable):
                 for page in stones.expired(self.config.tombstone_days):
-                    self._bulk.send(stones.alias, [forget_line(key) for key in page])
+                    # Or a cluster that puts it off would be shown the same page for ever.
+                    insist(self._bulk.send(stones.alias, [forget_line(key) for key in page]))
                     self._indices.refresh(stones.alias)
         else:
-            self._indices.create(stones.alias, f"{stones.alias}1", stones.mapping(), {}, hidden=True)
+            stem = tombstones_of(alias_of(self.config.prefix, table.schema.table))
+            index = self._indices.next_of(stem, new=bool(self.config.shadow))
+            self._indices.create(stones.alias, index, stones.mapping(), {}, hidden=True)
 
     def target(self, schema: TableSchema) -> Target:
         template = ":".join("{" + field_of(name) + "}" for name in schema.key)
@@ -166,12 +163,22 @@ class ElasticsearchSink:
         if not changes:
             return []
         table = self._table(schema)
+        with _about(schema):
+            write = partial(self._apply, table)
+            return table.unheld.held(changes, write(changes), partial(self._stored, schema), write)
+
+    def _stored(self, schema: TableSchema, changes: Sequence[Change]) -> dict[str, Mapping[str, Any]]:
+        return {key.id: found.row for key, found in self.rows(schema, [c.key for c in changes]).items()}
+
+    def _apply(
+        self, table: _Table, changes: Sequence[Change], beside: Sequence[bytes] | None = None
+    ) -> list[Outcome]:
         ids = [change.key.id_within(_ID_BYTES) for change in changes]
         decided = self._older_than_a_delete(table, changes, ids)
         rows = self._merged(table, changes, ids, decided)
         buried, graves = self._tombstones(table, changes, ids, decided)
         owners: list[int] = []
-        lines = self._lines(table, changes, ids, rows, decided, owners)
+        lines = self._lines(table, changes, ids, rows, decided, owners, beside or repeat(b""))
         sent = self._bulk.send(table.alias, chain(graves, lines))
         noted, sent = sent[: len(graves)], sent[len(graves) :]
         if len(sent) == len(changes) and all(outcome is APPLIED for outcome in noted):
@@ -208,19 +215,20 @@ class ElasticsearchSink:
         rows: Mapping[int, Mapping[str, Any]],
         decided: dict[int, Outcome],
         owners: list[int],
+        beside: Iterable[bytes],
     ) -> Iterator[bytes]:
         """Yield the operations of changes not decided yet; ``owners`` gets the number of each one's change.
 
         A change that cannot be written is decided.
         """
-        for number, (change, key_id) in enumerate(zip(changes, ids, strict=True)):
+        for number, (change, key_id, more) in enumerate(zip(changes, ids, beside, strict=False)):
             if number in decided:
                 continue
             if change.op is _DELETE:
                 line = delete_line(change.position.version, key_id)
             else:
                 try:
-                    line = upsert_line(table.document, change, rows.get(number, change.row), key_id)
+                    line = upsert_line(table.document, change, rows.get(number, change.row), key_id, more)
                 except BadValue as error:
                     decided[number] = Rejected("ES_VALUE_REFUSED", str(error))
                     continue
@@ -264,17 +272,24 @@ class ElasticsearchSink:
         return rows
 
     def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
-        found = self._documents(self._table(schema), [key.id_within(_ID_BYTES) for key in keys])
+        with _about(schema):
+            found = self._documents(self._table(schema), [key.id_within(_ID_BYTES) for key in keys])
         pairs = ((key, found.get(key.id_within(_ID_BYTES))) for key in keys)
         return {key: Stored(key.id, stored[1], stored[0]) for key, stored in pairs if stored is not None}
 
     def _documents(self, table: _Table, ids: Sequence[str]) -> dict[str, tuple[int, dict[str, Any]]]:
         document = table.document
         found = found_documents(self._client, table.alias, ids, document.parse, page=_READ_PAGE, source=True)
-        return {doc["_id"]: (int(doc["_version"]), document.decode(doc["_source"])) for doc in found}
+        return {
+            doc["_id"]: (int(doc["_version"]), restored(document.decode(doc["_source"]), doc["_source"]))
+            for doc in found
+        }
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
-        table = self._table(schema)
+        with _about(schema):
+            return self._truncate(self._table(schema), position)
+
+    def _truncate(self, table: _Table, position: Position) -> int:
         version = position.version
         self._indices.refresh(table.alias)
         versions = {"gte": position.floor, "lt": version}
@@ -287,43 +302,27 @@ class ElasticsearchSink:
                 for group in _groups(page)
             ]
             # Before any row goes: those that are gone would not be found and remembered the next time.
-            _insist(self._bulk.send(table.alias, graves))
+            insist(self._bulk.send(table.alias, graves))
             deletes = (delete_line(version, key, older_only=True) for key in page)
             outcomes = self._bulk.send(table.alias, deletes)
-            _insist(outcomes)
+            insist(outcomes)
             removed += sum(outcome is APPLIED for outcome in outcomes)
         return removed
+
+    def count(self, schema: TableSchema, position: Position | None = None) -> int:
+        return self._indices.count(self._table(schema).alias, f"{META_FIELD}.version", position)
 
     # ------------------------------------------------------------ progress
 
     def progress(self, places: Collection[Place] | None = None) -> Progress:
-        alias = progress_alias(self.config.prefix)
-        try:
-            if places is not None:
-                ids = [progress_id(*place) for place in places]
-                hits = found_documents(self._client, alias, ids, orjson.loads, page=_READ_PAGE, source=True)
-            else:
-                self._indices.refresh(alias)
-                hits = self._indices.read(alias, {"query": {"match_all": {}}}, orjson.loads)
-            found = [hit["_source"] for hit in hits]
-        except SinkError as error:
-            if error.code != "ES_INDEX_MISSING":
-                raise
-            return {}
-        return {(told["topic"], told["partition"]): told["offset"] for told in found}
+        return self._progress.read(places)
 
     def settle(self, progress: Progress) -> None:
-        if not progress:
-            return
-        alias = progress_alias(self.config.prefix)
-        lines = [progress_line(topic, partition, offset) for (topic, partition), offset in progress.items()]
-        try:
-            self._bulk.send(alias, lines)
-        except SinkError as error:
-            if error.code != "ES_INDEX_MISSING":
-                raise
-            self._indices.create(alias, f"{alias}-1", _PROGRESS_MAPPING, {}, hidden=True)
-            self._bulk.send(alias, lines)
+        self._progress.settle(progress)
+
+    def identities(self, schemas: Sequence[TableSchema]) -> dict[TableId, str] | None:
+        aliases = {self._table(schema).alias: schema.table for schema in schemas}
+        return {aliases[alias]: told for alias, told in self._indices.identities(list(aliases)).items()}
 
     # ------------------------------------------------------------ claims
 
@@ -342,28 +341,43 @@ class ElasticsearchSink:
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
         table = self._table(schema)
-        self._indices.refresh(table.alias)
         everything = {"query": {"match_all": {}}, "version": True}
-        for hit in self._indices.read(table.alias, everything, table.document.parse):
-            row = table.document.decode(hit["_source"])
-            key = hit["_id"] if not hit["_id"].startswith("%sha256-") else key_of(schema, row).id
-            yield Stored(key, row, int(hit["_version"]))
+        with _about(schema):
+            self._indices.refresh(table.alias)
+            for hit in self._indices.read(table.alias, everything, table.document.parse):
+                row = restored(table.document.decode(hit["_source"]), hit["_source"])
+                key = hit["_id"] if not hit["_id"].startswith("%sha256-") else key_of(schema, row).id
+                yield Stored(key, row, int(hit["_version"]))
 
     def drop(self, schema: TableSchema) -> None:
         table = self._table(schema)
         self._indices.remove(table.alias)
         self._indices.remove(table.tombstones.alias)
+        self._indices.remove(replaced_of(table.alias))
         table.tombstones.forget()
         self._claims.remove(table.alias)
 
+    def switch(self, schema: TableSchema) -> None:
+        with closing(ElasticsearchSink(self.name, serving_config(self.config))) as serving:
+            mine, theirs = self._table(schema), serving._table(schema)
+            filled = self._indices.exists(mine.alias)
+            if filled:
+                serving._make_tombstones(theirs)
+                insist(
+                    self._bulk.send(theirs.tombstones.alias, mine.tombstones.copies(theirs.tombstones.alias))
+                )
+                self._indices.refresh(theirs.tombstones.alias)
+                self._indices.refresh(mine.alias)
+            replaced = replaced_of(theirs.alias)
+            move = partial(self._indices.swap, mine.alias, theirs.alias, replaced)
+            switch(serving, self, schema, settled=self.progress(), filled=filled, move=move)
+        self.drop(schema)
+        if self._indices.exists(replaced):
+            time.sleep(_LAST_READERS_S)
+            self._indices.remove(replaced)
+
     def forget(self, topics: Collection[str]) -> None:
-        alias = progress_alias(self.config.prefix)
-        stored = self.progress()
-        gone = [place for place in stored if place[0] in topics]
-        if len(gone) == len(stored):
-            self._indices.remove(alias)
-        elif gone:
-            self._bulk.send(alias, [forget_line(progress_id(*place)) for place in gone])
+        self._progress.forget(topics)
 
     def maintain(self, seconds: float) -> bool:
         return False
@@ -372,26 +386,10 @@ class ElasticsearchSink:
         self._client.close()
 
 
+def _about(schema: TableSchema) -> AbstractContextManager[None]:
+    return about(schema.table, ("ES_INDEX_MISSING", "ES_MAPPING_CONFLICT"), _OF_ONE_TABLE)
+
+
 def _groups(listed: Sequence[_T]) -> Iterator[Sequence[_T]]:
     """Yield those that one tombstone document tells of."""
     return (listed[at : at + AT_ONCE] for at in range(0, len(listed), AT_ONCE))
-
-
-def _insist(outcomes: Sequence[Outcome]) -> None:
-    """Take nothing for an answer but that it was done, now or by something newer.
-
-    Raises:
-        SinkUnavailable: When it has to be asked for again.
-        SinkError: When it was refused.
-    """
-    for outcome in outcomes:
-        if isinstance(outcome, Deferred):
-            raise SinkUnavailable(
-                f"Elasticsearch put off a part of a truncate: {outcome.reason}",
-                code="SINK_DEFERS",
-                hint="It is overloaded or out of space; the batch is tried again.",
-            )
-        if isinstance(outcome, Rejected):
-            raise SinkError(
-                f"Elasticsearch refused a part of a truncate: {outcome.reason}", code=outcome.code
-            )

@@ -83,6 +83,13 @@ class Tombstones:
         }
         return b'{"index":{"_index":%b}}\n%b\n' % (orjson.dumps(self.alias), orjson.dumps(told))
 
+    def copies(self, into: str) -> Iterator[bytes]:
+        """Yield the operations that put all of them under another alias, too; safe to be done twice."""
+        self._indices.refresh(self.alias)
+        for told in self._indices.read(self.alias, {"query": {"match_all": {}}}, orjson.loads):
+            about = {"index": {"_index": into, "_id": told["_id"]}}
+            yield orjson.dumps(about) + b"\n" + orjson.dumps(told["_source"]) + b"\n"
+
     def _note(self, partition: int, version: int) -> None:
         self._newest[partition] = max(version, self._newest.get(partition, 0))
 

@@ -26,6 +26,8 @@ from redis.exceptions import (
 )
 
 from headrace.model.errors import SinkError, SinkUnavailable
+from sinks.about import ROTATE
+from sinks.shadow import ShadowName
 
 __all__ = ["Call", "Client", "RedisConfig", "Script", "code_word", "refusal", "store_errors"]
 
@@ -42,18 +44,21 @@ class RedisConfig(BaseModel):
     """Settings of a Redis sink.
 
     Args:
-        url: ``redis://[user:password@]host:port/db`` or ``rediss://`` for TLS.
-        password: Password, when it is not to stand in the url.
+        url: ``redis://host:port/db`` or ``rediss://`` for TLS.
+        username: User of the server's access list; without one, its default user.
+        password: The user's.
         key_prefix: What every key of this sink begins with.
         key_template: Shape of a row's key: ``{table}:`` inside, ``{pk}`` at the end.
         format: ``json``, a string of JSON per row; or ``hash``, a hash per row, columns as text.
         tombstone_hours: How long a deleted row is remembered against replays of its past.
         timeout: Seconds to wait for one answer.
+        shadow: See :mod:`sinks.shadow`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str
+    username: str | None = None
     password: SecretStr | None = None
     key_prefix: str = ""
     key_template: str = Field(
@@ -62,6 +67,7 @@ class RedisConfig(BaseModel):
     format: str = Field(default="json", pattern="^(json|hash)$")
     tombstone_hours: float = Field(default=24, gt=0)
     timeout: float = Field(default=30, gt=0)
+    shadow: ShadowName = ""
 
 
 class Script(NamedTuple):
@@ -95,7 +101,7 @@ def refusal(error: RedisError | str) -> SinkError:
     text = str(error)
     word = code_word(text)
     if isinstance(error, AuthenticationError) or word in ("NOAUTH", "WRONGPASS"):
-        hint = "Put user and password into the url, or set password."
+        hint = f"{ROTATE}--set username=… --set password=env:VARIABLE"
         return SinkError(f"Redis does not know these credentials: {text}", code="REDIS_AUTH", hint=hint)
     if isinstance(error, NoPermissionError) or word == "NOPERM":
         hint = "The user needs ~<key_prefix>* with +@read +@write +@scripting +@connection +info."
@@ -127,9 +133,11 @@ class Client:
     """A connection pool to one server, opened on first use."""
 
     def __init__(self, config: RedisConfig) -> None:
-        password = {"password": config.password.get_secret_value()} if config.password else {}
+        login: dict[str, Any] = {"username": config.username} if config.username else {}
+        if config.password is not None:
+            login["password"] = config.password.get_secret_value()
         timeouts = {"socket_timeout": config.timeout, "socket_connect_timeout": min(10.0, config.timeout)}
-        self.redis: Redis = Redis.from_url(config.url, **password, **timeouts)
+        self.redis: Redis = Redis.from_url(config.url, **login, **timeouts)
         self._proven: list[tuple[Any, float]] = []
         """Connections whose last answer has come, and when; the pool would look at each before it is used."""
 

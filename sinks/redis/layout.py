@@ -56,6 +56,10 @@ class Layout(Protocol):
         """Return version and row of each key; None where there is none of ours."""
         ...
 
+    def versions(self, redis: Any, keys: Sequence[bytes | str]) -> list[int | None]:
+        """Return the version of each key's row, and nothing else of it; None where there is none of ours."""
+        ...
+
 
 def _heads(changes: Iterable[Change]) -> Iterator[bytes]:
     """Yield what each document begins with, after a line feed."""
@@ -106,6 +110,13 @@ class JsonLayout:
 
     def fetch(self, redis: Any, keys: Sequence[bytes | str]) -> list[tuple[int, dict[str, Any]] | None]:
         return [self._row(value) for value in redis.mget(keys)] if keys else []
+
+    def versions(self, redis: Any, keys: Sequence[bytes | str]) -> list[int | None]:
+        pipeline = redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.getrange(key, 0, _VERSION.stop - 1)
+        answers = map(_told, pipeline.execute(raise_on_error=False) if keys else [])
+        return [int(text[_VERSION]) if text and text.startswith(_HEAD) else None for text in answers]
 
     def _row(self, value: bytes | None) -> tuple[int, dict[str, Any]] | None:
         if value is None or not value.startswith(_HEAD):
@@ -173,14 +184,33 @@ class HashLayout:
             pipeline.hgetall(key)
         return [self._row(value) for value in pipeline.execute(raise_on_error=False)] if keys else []
 
+    def versions(self, redis: Any, keys: Sequence[bytes | str]) -> list[int | None]:
+        pipeline = redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hget(key, META_FIELD)
+        answers = map(_told, pipeline.execute(raise_on_error=False) if keys else [])
+        return [int(text) if text is not None else None for text in answers]
+
     def _row(self, value: Any) -> tuple[int, dict[str, Any]] | None:
-        if isinstance(value, RedisError) and not str(value).startswith("WRONGTYPE"):
-            raise value  # a server that loads or forbids does not say that there is no row
+        value = _told(value)
         if not isinstance(value, dict) or META_FIELD.encode() not in value:
             return None
         known = {field: self._read[field] for field in value if field in self._read}
         texts = {name: read(value[field]) for field, (name, read) in known.items()}
         return int(value[META_FIELD.encode()]), self._document.decode(texts)
+
+
+def _told(value: Any) -> Any:
+    """Return what Redis answered; None where the key holds something of another type.
+
+    Raises:
+        RedisError: A server that loads or forbids does not say that there is no row.
+    """
+    if isinstance(value, RedisError):
+        if str(value).startswith("WRONGTYPE"):
+            return None
+        raise value
+    return value
 
 
 class _Columns(dict[str, tuple[str, Callable[[Any], Any] | None]]):

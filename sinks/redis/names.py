@@ -7,7 +7,18 @@ import re
 from headrace.model.schema import TableId, TableSchema
 from sinks.document import percent
 
-__all__ = ["META_FIELD", "SOURCE_FIELD", "Keys", "claims_key", "field_of", "glob", "progress_key"]
+__all__ = [
+    "META_FIELD",
+    "SOURCE_FIELD",
+    "Keys",
+    "claims_key",
+    "field_of",
+    "glob",
+    "moments_key",
+    "progress_key",
+    "targets_key",
+    "witnesses_key",
+]
 
 META_FIELD = "_headrace"
 """Holds the row's version, as 19 digits."""
@@ -39,14 +50,34 @@ def glob(text: str) -> str:
     return _GLOB.sub(r"\\\1", text)
 
 
-def progress_key(prefix: str) -> str:
+def _own(prefix: str, shadow: str) -> str:
+    """Return what the keys begin with that are not for readers; a shadow has its own."""
+    return f"{prefix}{_OWN}:shadow:{shadow}" if shadow else f"{prefix}{_OWN}"
+
+
+def progress_key(prefix: str, shadow: str = "") -> str:
     """Return the key of the hash that holds how far everything is settled."""
-    return f"{prefix}{_OWN}:progress"
+    return f"{_own(prefix, shadow)}:progress"
 
 
 def claims_key(prefix: str) -> str:
     """Return the key of the hash that says who may write to which table."""
     return f"{prefix}{_OWN}:claims"
+
+
+def moments_key(prefix: str) -> str:
+    """Return the key of the hash of marks that writers leave whenever they look at the progress."""
+    return f"{prefix}{_OWN}:moments"
+
+
+def targets_key(prefix: str) -> str:
+    """Return the key of the hash that holds a token for each table that was prepared."""
+    return f"{prefix}{_OWN}:targets"
+
+
+def witnesses_key(prefix: str) -> str:
+    """Return the key of the hash that names one row of each table."""
+    return f"{prefix}{_OWN}:witnesses"
 
 
 class Keys:
@@ -56,17 +87,25 @@ class Keys:
         prefix: The sink's prefix.
         template: Shape of a key, with ``{prefix}``, ``{table}`` and, last, ``{pk}``.
         schema: The table.
+        shadow: The shadow's name; its rows are not where the template says.
 
     Attributes:
         head: What every row's key begins with; its id follows.
         young: The hash of tombstones that deletes go into, id → version.
         elder: The hash of tombstones that was the younger before.
+        prepared: Of a shadow: there from the first on until its rows have been renamed.
+        leaving: Of a shadow: the list of serving rows that go when its rows are renamed in several steps.
     """
 
-    def __init__(self, prefix: str, template: str, schema: TableSchema) -> None:
+    def __init__(self, prefix: str, template: str, schema: TableSchema, shadow: str = "") -> None:
         label = _label(schema.table)
+        own = _own(prefix, shadow)
         self.head = template.removesuffix("{pk}").replace("{table}", label).replace("{prefix}", prefix)
-        self.young = f"{prefix}{_OWN}:deleted:{label}:young"
-        self.elder = f"{prefix}{_OWN}:deleted:{label}:elder"
+        if shadow:
+            self.head = f"{own}:rows:{label}:"
+        self.young = f"{own}:deleted:{label}:young"
+        self.elder = f"{own}:deleted:{label}:elder"
+        self.prepared = f"{own}:prepared:{label}"
+        self.leaving = f"{own}:leaving:{label}"
         parts = ("{" + percent(name, _COLUMN_UNSAFE) + "}" for name in schema.key)
         self.template = self.head + ":".join(parts)

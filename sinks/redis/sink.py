@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -10,20 +12,27 @@ from typing import Any, ClassVar
 import orjson
 from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
 
-from headrace.model.change import Change
+from headrace.model.change import Change, Op
 from headrace.model.claim import Claim
 from headrace.model.finding import Finding
 from headrace.model.key import Key, ids
-from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Deferred, Outcome, Rejected
+from headrace.model.life import is_among
+from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from sinks.base import Place, Progress, Stored, Target
 from sinks.document import BadValue
-from sinks.redis.client import Call, Client, RedisConfig, Script, code_word, refusal, store_errors
+from sinks.redis.answers import note
+from sinks.redis.client import Call, Client, RedisConfig, Script, refusal, store_errors
+from sinks.redis.evictions import Evictions
 from sinks.redis.layout import HashLayout, JsonLayout, Layout
+from sinks.redis.moment import Moment
 from sinks.redis.names import Keys, claims_key, glob, progress_key
 from sinks.redis.preflight import findings
 from sinks.redis.scripts import CLAIM, JSON_REPLACE
+from sinks.redis.shadow import Rename
+from sinks.redis.witness import Witnesses
+from sinks.shadow import serving_config, switch
 
 __all__ = ["RedisSink"]
 
@@ -34,7 +43,6 @@ _PAGE = 1_000
 _MERGE_TRIES = 5
 _absent = attrgetter("absent")
 _REPLACE = Script.of(JSON_REPLACE)
-_TAKEN = Rejected("REDIS_KEY_TAKEN", "The key holds a value that is not a row of this sink.")
 
 
 class _Table:
@@ -42,7 +50,7 @@ class _Table:
 
     def __init__(self, config: RedisConfig, schema: TableSchema) -> None:
         self.schema = schema
-        self.keys = Keys(config.key_prefix, config.key_template, schema)
+        self.keys = Keys(config.key_prefix, config.key_template, schema, config.shadow)
         self.documents = JsonLayout(schema)
         self.layout: Layout = HashLayout(schema) if config.format == "hash" else self.documents
         life = int(config.tombstone_hours * 3_600_000)
@@ -77,6 +85,9 @@ class RedisSink:
         self.config = config
         self._client = Client(config)
         self._tables: dict[TableId, _Table] = {}
+        self._witnesses = Witnesses(self._client.redis, config.key_prefix)
+        self._evictions = Evictions(self._client.redis, config.key_prefix)
+        self._moment = Moment(self._client.redis, config.key_prefix)
 
     def _table(self, schema: TableSchema) -> _Table:
         known = self._tables.get(schema.table)
@@ -91,7 +102,10 @@ class RedisSink:
 
     def prepare(self, schema: TableSchema) -> None:
         with store_errors():
-            self._client.redis.ping()
+            if self.config.shadow:
+                self._client.redis.setnx(self._table(schema).keys.prepared, b"")
+            else:
+                self._witnesses.stand_for(self._table(schema).keys)
 
     def target(self, schema: TableSchema) -> Target:
         template = self._table(schema).keys.template
@@ -116,9 +130,11 @@ class RedisSink:
         partial: list[int] = []
         calls = self._calls(table, changes, outcomes, partial)
         for numbers, answer in self._client.run(table.layout.script, calls):
-            _note(outcomes, numbers, answer)
+            note(outcomes, numbers, answer)
         if partial:
             self._merge(table, changes, outcomes, partial)
+        if not self.config.shadow and (there := _first_written(changes, outcomes)):
+            self._witnesses.written(table.keys, there)
         return outcomes
 
     @staticmethod
@@ -148,7 +164,7 @@ class RedisSink:
             ]
             partial = []
             for numbers, answer in self._client.run(_REPLACE, [call for call in calls if call.keys]):
-                _note(outcomes, numbers, answer)
+                note(outcomes, numbers, answer)
                 partial += [n for n, letter in zip(numbers, answer[0], strict=True) if letter == ord("R")]
             if not partial:
                 return
@@ -210,14 +226,22 @@ class RedisSink:
                         raise refusal(answer[1].decode())
         return removed
 
+    def count(self, schema: TableSchema, position: Position | None = None) -> int:
+        table, found = self._table(schema), 0
+        with store_errors():
+            for page in self._pages(table.keys.head):
+                versions = [v for v in table.layout.versions(self._client.redis, page) if v is not None]
+                found += sum(position is None or position.floor <= v < position.version for v in versions)
+        return found
+
     # ------------------------------------------------------------ progress
 
     def progress(self, places: Collection[Place] | None = None) -> Progress:
-        key = progress_key(self.config.key_prefix)
+        key = progress_key(self.config.key_prefix, self.config.shadow)
         if places is not None:
             named = sorted(places)
             with store_errors():
-                told = self._client.redis.hmget(key, [f"{t}:{p}" for t, p in named]) if named else []
+                told = self._moment.look(key, [f"{t}:{p}" for t, p in named])
             return {
                 place: int(offset) for place, offset in zip(named, told, strict=True) if offset is not None
             }
@@ -229,11 +253,18 @@ class RedisSink:
     def settle(self, progress: Progress) -> None:
         if not progress:
             return
-        fields: dict[Any, Any] = {
-            f"{topic}:{partition}": offset for (topic, partition), offset in progress.items()
-        }
+        fields = {f"{topic}:{partition}": offset for (topic, partition), offset in progress.items()}
         with store_errors():
-            self._client.redis.hset(progress_key(self.config.key_prefix), mapping=fields)
+            self._moment.settle(progress_key(self.config.key_prefix, self.config.shadow), fields)
+
+    def identities(self, schemas: Sequence[TableSchema]) -> dict[TableId, str] | None:
+        tables = {self._table(schema).keys.head: schema.table for schema in schemas}
+        with store_errors():
+            if self._evictions.happened():  # nobody knows of which table, so every table is filled again
+                self._witnesses.forget_all()
+                self._evictions.note()
+            told = self._witnesses.tokens([(t.keys, t.layout) for t in map(self._table, schemas)])
+        return {tables[head]: token for head, token in told.items()}
 
     # ------------------------------------------------------------ claims
 
@@ -282,35 +313,60 @@ class RedisSink:
         table = self._table(schema)
         with store_errors():
             for page in self._pages(table.keys.head):
-                ours = [
-                    k
-                    for k, row in zip(page, table.layout.fetch(self._client.redis, page), strict=True)
-                    if row
-                ]
-                self._unlink(ours)
-            self._unlink([table.keys.young, table.keys.elder])
+                self._unlink(self._ours(table, page))
+            own = table.keys
+            self._unlink([own.young, own.elder, own.prepared, own.leaving])
+            self._witnesses.forget(own)
+            self._evictions.forget()
+            if not self.config.shadow:  # else it would take those of who writes to what is served
+                self._moment.forget()
             self._client.redis.hdel(claims_key(self.config.key_prefix), table.keys.head)
+
+    def switch(self, schema: TableSchema) -> None:
+        with closing(RedisSink(self.name, serving_config(self.config))) as serving:
+            mine, theirs = self._table(schema), serving._table(schema)
+            ours = partial(self._ours, theirs)
+            rename = Rename(self._client.redis, mine.keys, theirs.keys, ours, mine.preamble[-1])
+            filled = rename.filled()
+            if filled:
+                rename.add_tombstones()
+            switch(serving, self, schema, settled=self.progress(), filled=filled, move=rename.move)
+            with store_errors():
+                self._witnesses.doubt(theirs.keys)
+        self.drop(schema)
 
     def _ours(self, table: _Table, keys: Sequence[bytes], floor: int = 0) -> list[bytes]:
         """Return the keys that hold rows of this sink, from version ``floor`` on."""
-        rows = table.layout.fetch(self._client.redis, keys)
-        return [key for key, row in zip(keys, rows, strict=True) if row is not None and row[0] >= floor]
+        # Rows are not read for it: they may be of a time when their columns had other types.
+        versions = table.layout.versions(self._client.redis, keys)
+        return [
+            key
+            for key, version in zip(keys, versions, strict=True)
+            if version is not None and version >= floor
+        ]
 
     def _unlink(self, keys: Sequence[bytes | str]) -> None:
         if keys:
             self._client.redis.unlink(*keys)
 
     def forget(self, topics: Collection[str]) -> None:
-        fields = [f"{topic}:{partition}" for topic, partition in self.progress() if topic in topics]
+        fields = [f"{topic}:{partition}" for topic, partition in self.progress() if is_among(topic, topics)]
         if fields:
             with store_errors():
-                self._client.redis.hdel(progress_key(self.config.key_prefix), *fields)
+                self._client.redis.hdel(progress_key(self.config.key_prefix, self.config.shadow), *fields)
 
     def maintain(self, seconds: float) -> bool:
         return False
 
     def close(self) -> None:
+        self._moment.close()
         self._client.redis.close()
+
+
+def _first_written(changes: Sequence[Change], outcomes: Sequence[Outcome]) -> Change | None:
+    """Return a change whose row is there now."""
+    pairs = zip(changes, outcomes, strict=True)
+    return next((one for one, said in pairs if said is APPLIED and one.op is Op.UPSERT), None)
 
 
 def _group(
@@ -341,32 +397,3 @@ def _group(
 
 def _claim_text(claim: Claim) -> bytes:
     return orjson.dumps(claim.as_dict(), option=orjson.OPT_SORT_KEYS)
-
-
-def _note(outcomes: list[Outcome], numbers: Sequence[int], answer: Sequence[bytes]) -> None:
-    """Write a script's letters into ``outcomes``.
-
-    Raises:
-        SinkError: When Redis refused a write for a reason that is not the row's.
-    """
-    letters = answer[0]
-    if letters == b"A" * len(letters):
-        return
-    notes = iter(answer[1:])
-    for number, letter in zip(numbers, letters.decode(), strict=True):
-        if letter != "A":
-            outcomes[number] = _OUTCOMES.get(letter) or _refused(next(notes).decode())
-
-
-_OUTCOMES: dict[str, Outcome] = {
-    "S": STALE,
-    "M": ROW_MISSING,
-    "T": _TAKEN,
-    "R": Deferred(0.1, "The row keeps changing while it is being merged."),
-}
-
-
-def _refused(words: str) -> Outcome:
-    if code_word(words) == "OOM":
-        return Deferred(1.0, words)
-    raise refusal(words)

@@ -189,6 +189,7 @@ AIMS: tuple[Aim, ...] = (
         for rank, most in ranks
     ),
     _most("Delta, eight busy tables: p50 ≤ 3 s", "latency.half.lake.p50", 3000.0),
+    _most("The watcher of a source takes ≤ 1 % of a core", "idle.watcher", 1.0),
     *(
         _most(
             f"10,000 rows in one transaction visible in {store} ≤ 2 s",

@@ -20,6 +20,7 @@ MODULES: tuple[str, ...] = (
     "tests.bench.drain.benchmarks",
     "tests.bench.peers.benchmarks",
     "tests.bench.latency",
+    "tests.bench.idle",
     "tests.bench.large",
     "tests.bench.scale",
     "tests.bench.tables",

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.search import Server, clear
+from tests.support.search import Server, search_server
 from tests.support.stack import RunningStack
 
 
 @pytest.fixture
 def server(stack: RunningStack) -> Iterator[Server]:
     """An Elasticsearch with a prefix of the test's own, whose indexes are deleted after it."""
-    server = Server(stack.endpoints.elasticsearch_url)
-    yield server
-    clear(server.client, server.prefix)
-    server.client.close()
+    with search_server(stack) as opened:
+        yield opened

@@ -29,6 +29,7 @@ from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.contract import table
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, upsert
 from sinks.delta import DeltaSink
+from sinks.delta.config import data_path
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "hiding"])
 
@@ -162,23 +163,12 @@ def test_a_table_taken_away_and_put_back_is_seen_anew(root: Path, sink: DeltaSin
     assert caught.value.code == "DELTA_TABLE_MISSING"
     other.prepare(ORDERS)
     other.apply(ORDERS, [order(1, at(7), item="other")])
+    with pytest.raises(SinkError) as caught:
+        sink.apply(ORDERS, [order(1, at(3))])
+    assert caught.value.code == "DELTA_PUT_BACK"
+    sink.progress()
     assert sink.apply(ORDERS, [order(1, at(3)), order(2, at(8))]) == [STALE, APPLIED]
     assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(7), item="other"), order(2, at(8))])
-
-
-def test_a_table_given_features_by_others_is_written_by_the_library(root: Path, sink: DeltaSink) -> None:
-    path = root / "public" / "orders"
-    sink.apply(ORDERS, [order(n, at(n)) for n in range(5)])
-    DeltaTable(str(path)).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
-    for turn in (1, 2):
-        assert sink.apply(ORDERS, [order(n, at(100 * turn + n)) for n in range(turn, 5)]) == [APPLIED] * (
-            5 - turn
-        )
-    sink.settle({("shop.public.orders", 0): 1})
-    assert "delta-rs" in max((path / "_delta_log").glob("*.json")).read_text()
-    rows = [order(0, at(0)), order(1, at(101)), *(order(n, at(200 + n)) for n in range(2, 5))]
-    assert state(sink, ORDERS) == expected(ORDERS, rows)
-    assert len(plain(path)) == 5
 
 
 def test_a_data_file_taken_away_is_said(root: Path, sink: DeltaSink) -> None:
@@ -193,6 +183,7 @@ def test_a_data_file_taken_away_is_said(root: Path, sink: DeltaSink) -> None:
 # ---------------------------------------------------------------- many commits
 
 
+@pytest.mark.deep
 @BOTH
 def test_three_hundred_commits_do_not_wear_it_out(tmp_path: Path, vectors: bool) -> None:
     config = DeltaSink.Config(path=tmp_path, deletion_vectors=vectors, keep_replaced_seconds=0)
@@ -374,6 +365,29 @@ def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailable) as caught:
         sink.prepare(ORDERS)
     assert caught.value.code == "DELTA_FILE_SYSTEM"
+
+
+def test_no_name_leads_out_of_the_lake(tmp_path: Path) -> None:
+    names = (
+        "..",
+        ".",
+        "../../etc",
+        "/etc/passwd",
+        "a/../../b",
+        "~",
+        "~root",
+        "_headrace",
+        "\x00",
+        "a\nb",
+        "∕",
+        "．．",
+    )
+    places = {data_path(tmp_path, TableId(schema, name)) for schema in names for name in names}
+    assert len(places) == len(names) ** 2
+    for place in places:
+        assert Path(os.path.normpath(place)) == place
+        assert place.parent.parent == tmp_path
+        assert not {place.name, place.parent.name} & {"_headrace", "_delta_log"}
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/lake", "file://host/lake"])

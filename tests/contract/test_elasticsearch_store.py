@@ -290,9 +290,8 @@ class _Forwarder(BaseHTTPRequestHandler):
         if status or length > self.largest:
             self._answer(status or 413, b'{"error":{"type":"proxy","reason":"not today"}}')
             return
-        headers = {
-            name: value for name, value in self.headers.items() if name.lower() in ("content-type", "accept")
-        }
+        kept = ("authorization", "content-type", "accept")
+        headers = {name: value for name, value in self.headers.items() if name.lower() in kept}
         request = Request(self.upstream + self.path, data=body, headers=headers, method=self.command)  # noqa: S310
         with urlopen(request) as answer:  # noqa: S310
             self._answer(answer.status, answer.read())
@@ -310,11 +309,13 @@ class _Forwarder(BaseHTTPRequestHandler):
 @pytest.fixture
 def proxy(server: Server) -> Iterator[tuple[str, dict[str, int], type[_Forwarder]]]:
     refuse: dict[str, int] = {}
-    handler = type("Forwarder", (_Forwarder,), {"upstream": server.url, "refuse": refuse, "largest": 10**9})
+    login, _, place = server.url.removeprefix("http://").rpartition("@")
+    told = {"upstream": f"http://{place}", "refuse": refuse, "largest": 10**9}
+    handler = type("Forwarder", (_Forwarder,), told)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
         thread = Thread(target=listening.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listening.server_address[1]}", refuse, handler
+        yield f"http://{login}@127.0.0.1:{listening.server_address[1]}", refuse, handler
         listening.shutdown()
         thread.join()
 

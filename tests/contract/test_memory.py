@@ -15,6 +15,7 @@ from sinks.memory import MemorySink
 
 class TestMemory(SinkContract):
     examples: ClassVar[int] = 25
+    typed: ClassVar[bool] = False
     bad_table: ClassVar = table("prices", {"id": LogicalType.INT64, "price": LogicalType.NUMERIC}, ["id"])
     bad_row: ClassVar = {"price": "cheap"}
 

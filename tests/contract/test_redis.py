@@ -29,6 +29,7 @@ def prefix(stack: RunningStack) -> Iterator[str]:
 
 class _Redis(SinkContract):
     style: ClassVar[str]
+    typed: ClassVar[bool] = False
     bad_table: ClassVar = table("payloads", {"id": LogicalType.INT64, "payload": LogicalType.BYTES}, ["id"])
     bad_row: ClassVar = {"payload": 7}
 

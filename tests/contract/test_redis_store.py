@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.finding import Severity
@@ -19,6 +17,7 @@ from headrace.model.outcome import APPLIED, STALE, Deferred, Rejected
 from headrace.model.schema import LogicalType
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, table, upsert
 from sinks.redis import RedisSink
+from tests.support.redis_server import Server, redis_server
 from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.stack
@@ -35,31 +34,10 @@ ITEMS = table(
 )
 
 
-class Server:
-    """The real server, spoken to as an operator would."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.prefix = f"s{uuid.uuid4().hex[:10]}:"
-        self.redis: Any = Redis.from_url(url, decode_responses=True)
-
-    def sink(self, url: str | None = None, **settings: Any) -> RedisSink:
-        return RedisSink("cache", RedisSink.Config(url=url or self.url, key_prefix=self.prefix, **settings))
-
-    def do(self, *words: str | int) -> Any:
-        return self.redis.execute_command(*words)
-
-    def codes(self, sink: RedisSink) -> dict[str, Severity]:
-        return {finding.code: finding.severity for finding in sink.check()}
-
-
 @pytest.fixture
 def server(stack: RunningStack) -> Iterator[Server]:
-    server = Server(stack.endpoints.redis_url)
-    yield server
-    for key in server.redis.scan_iter(match=server.prefix + "*", count=1000):
-        server.redis.unlink(key)
-    server.redis.close()
+    with redis_server(stack) as opened:
+        yield opened
 
 
 @pytest.fixture(params=["json", "hash"])
@@ -207,6 +185,21 @@ def test_a_strangers_key_is_left_alone(server: Server, sink: RedisSink) -> None:
     assert server.redis.get(key + "1") == "mine"
     assert server.redis.hgetall(key + "2") == {"mine": "too"}
     assert server.redis.lrange(key + "3", 0, -1) == ["and mine"]
+
+
+def test_rows_of_another_type_are_removed_without_being_read(server: Server, style: str) -> None:
+    kinds = {"id": LogicalType.INT64, "day": LogicalType.TEXT}
+    before = table("days", kinds, ["id"])
+    after = table("days", {**kinds, "day": LogicalType.DATE}, ["id"])
+    sink = server.sink(format=style)
+    sink.prepare(before)
+    for remove in (lambda: sink.truncate(after, at(10)), lambda: sink.drop(after)):
+        rows = [upsert(before, {"id": n, "day": "soon"}, at(n)) for n in range(3)]
+        server.redis.delete(*server.redis.scan_iter(match=server.prefix + "*"))
+        assert sink.apply(before, rows) == [APPLIED] * 3
+        remove()
+        assert state(sink, before) == {}
+    sink.close()
 
 
 def test_a_flushed_script_cache_is_filled_again(server: Server, sink: RedisSink) -> None:

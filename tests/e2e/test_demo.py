@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from headrace.control.registry import Registry
 from headrace.demo import shop
 from headrace.demo.stock import TABLES
 from tests.support.stack import RunningStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
@@ -41,10 +46,19 @@ def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return value
 
 
+def told(refused: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the command that a hint names, as it is printed; it names the home."""
+    found = re.search(r"^hint: .*?\bheadrace ([^`;\n]+)", refused.stderr, re.MULTILINE)
+    assert found is not None, refused.stderr
+    return shlex.split(found[1])
+
+
 @pytest.fixture(scope="module")
 def kept(stack: RunningStack) -> Iterator[subprocess.CompletedProcess[str]]:
     small = ("--seconds", "6", "--scale", "0.1", "--rate", "100")
-    yield headrace(stack, "demo", "--keep", *small)
+    absent = headrace(stack, "demo", "--check")
+    assert "DEMO_ABSENT" in absent.stderr
+    yield headrace(stack, *told(absent), *small)
     done = headrace(stack, "demo", *small, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(last_line(done)) == KEYS
@@ -91,6 +105,43 @@ def test_a_kept_demo_goes_on_and_shows_an_insert(
     assert last_line(checked)["rows"]["categories"] == last_line(kept)["rows"]["categories"] + 1
 
 
+@pytest.mark.deep
+def test_what_a_kept_demo_tells_to_try_can_be_pasted(
+    kept: subprocess.CompletedProcess[str], stack: RunningStack
+) -> None:
+    """The row is inserted, then seen by each store's own tool; the last but one line is about lag."""
+    lines = kept.stdout.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.endswith("in all three stores:")) + 1
+    insert, *looks = (line.strip() for line in lines[begin : begin + 4])
+    tools = str(Path(sys.executable).parent)
+
+    def paste(line: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        return done.stdout
+
+    def shows(look: str) -> bool:
+        return "Water mills" in paste(look)
+
+    with psycopg.connect(shop.dsn_of(stack.endpoints.postgres_dsn)) as connection:
+        connection.execute("DELETE FROM categories WHERE id = 4711")
+    assert headrace(stack, "demo", "--check").returncode == 0
+    paste(insert)
+    for look in looks:
+        until(partial(shows, look), 60)
+    lag, down = re.findall(r"`(headrace [^`]+)`", lines[begin + 4])
+    paste(lag.replace(" --watch", ""))
+    assert shlex.split(down) == ["headrace", "down", "--home", str(stack.home.root)]
+
+
+@pytest.mark.deep
 def test_every_kind_of_damage_is_found_and_named(
     kept: subprocess.CompletedProcess[str], stack: RunningStack
 ) -> None:
@@ -112,12 +163,6 @@ def test_every_kind_of_damage_is_found_and_named(
         client.delete(template.replace("{id}", "5"))
         client.copy(template.replace("{id}", "6"), template.replace("{id}", "990002"))
 
-    path = Path(lake[topics["categories"]]["path"])
-    table = DeltaTable(str(path)).to_pyarrow_table()
-    name = pa.array([f"{text} (!)" if text == "Category 3" else text for text in table["name"].to_pylist()])
-    changed = table.set_column(table.schema.get_field_index("name"), "name", name)
-    write_deltalake(str(path), changed.cast(table.schema), mode="overwrite")
-
     checked = headrace(stack, "demo", "--check")
     assert checked.returncode == 1, checked.stdout + checked.stderr
     report = last_line(checked)
@@ -132,13 +177,23 @@ def test_every_kind_of_damage_is_found_and_named(
             "extra": found["cache", "categories"]["extra"],
             "different": found["cache", "categories"]["different"],
         },
-        ("lake", "categories"): {"missing": [], "extra": [], "different": {"3": ["name"]}},
     }
     copy = template.replace("{id}", "990002")
     doubled = found["cache", "categories"]
     assert copy in doubled["extra"] or doubled["different"] == {"6": ["@address"]}
     for text in ("missing: 2", "extra: 990001", "different: 3 (credit)"):
         assert text in checked.stdout
+
+    # What another writer does to the lake is noticed before anybody compares.
+    path = Path(lake[topics["categories"]]["path"])
+    table = DeltaTable(str(path)).to_pyarrow_table()
+    name = pa.array([f"{text} (!)" if text == "Category 3" else text for text in table["name"].to_pylist()])
+    changed = table.set_column(table.schema.get_field_index("name"), "name", name)
+    write_deltalake(str(path), changed.cast(table.schema), mode="overwrite")
+    told = headrace(stack, "demo", "--check")
+    assert told.returncode != 0
+    assert "Another writer" in told.stderr
+    assert "public.categories" in told.stderr
 
 
 def test_a_source_of_that_name_that_somebody_else_made_is_left_alone(
@@ -153,4 +208,6 @@ def test_a_source_of_that_name_that_somebody_else_made_is_left_alone(
         noted.write_text(content)
     assert refused.returncode == 2
     assert "DEMO_NAME_TAKEN" in refused.stderr
+    # A home of its own, and no other beside it.
+    assert told(refused) == ["demo", "--home", "DIRECTORY"]
     assert Registry(open_context(stack.home.root).registry).source("shop")

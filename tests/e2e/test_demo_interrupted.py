@@ -58,7 +58,11 @@ def told_at_the_end(demo: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"), [(signal.SIGINT, "starting the connector"), (signal.SIGTERM, "starting to apply")]
+    ("number", "moment"),
+    [
+        (signal.SIGINT, "starting the connector"),
+        pytest.param(signal.SIGTERM, "starting to apply", marks=pytest.mark.deep),
+    ],
 )
 def test_asked_to_end_it_tidies_up(
     stack: RunningStack, start: Start, number: signal.Signals, moment: str

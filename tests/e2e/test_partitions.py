@@ -9,10 +9,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from headrace.control import lag, resnapshot, sink
+from headrace.config.kafka import KafkaAddress
+from headrace.control import lag, sink
 from headrace.control.kafka import Kafka
 from headrace.control.lag import State
 from headrace.control.progress import read_progress
+from headrace.control.runs import start as runs
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.plain import differing
 from tests.support.stack import RunningStack
@@ -85,6 +87,7 @@ def test_a_truncate_empties_every_partition(mirror: Mirror) -> None:
     )
 
 
+@pytest.mark.deep
 def test_a_truncate_that_is_met_long_afterwards_takes_nothing_of_later(mirror: Mirror) -> None:
     for short in KINDS:
         sink.pause(mirror.context, f"{mirror.name}{short}")
@@ -101,6 +104,7 @@ def test_a_truncate_that_is_met_long_afterwards_takes_nothing_of_later(mirror: M
     assert_equal(mirror)
 
 
+@pytest.mark.deep
 def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
     mirror.database.run(
         "ALTER PUBLICATION headrace_spread DROP TABLE items",
@@ -108,14 +112,14 @@ def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
         "UPDATE items SET name = 'unseen' WHERE id BETWEEN 200 AND 210",
         "ALTER PUBLICATION headrace_spread ADD TABLE items",
     )
-    swept = resnapshot.resnapshot(mirror.context, mirror.name)
+    swept = runs.resnapshot(mirror.context, mirror.name)
     removed = Counter({done.sink: done.removed for done in swept if done.table == "public.items"})
     assert set(removed.values()) == {31}
     assert_equal(mirror)
 
 
 def test_more_partitions_behind_our_back_stop_the_sinks_by_name(mirror: Mirror) -> None:
-    admin = AdminClient({"bootstrap.servers": mirror.context.kafka_bootstrap, "log_level": 0})
+    admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka(), "log_level": 0})
     admin.create_partitions([NewPartitions(TOPIC, PARTITIONS + 1)])[TOPIC].result()
     state = {table.table: table.state for table in lag.measure(mirror.context).tables}
     assert state["public.items"] is State.RESYNC_REQUIRED

@@ -13,7 +13,7 @@ from headrace.control import lag
 from headrace.control import sink as control_sink
 from headrace.control.lag import State
 from headrace.control.registry import Registry
-from headrace.control.resnapshot import resnapshot
+from headrace.control.runs.start import resnapshot
 from headrace.model.schema import TableId
 from tests.support.shop import Shop, open_shop
 from tests.support.stack import RunningStack

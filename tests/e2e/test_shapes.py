@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.control import resnapshot
 from headrace.control.registry import Registry
+from headrace.control.runs import start as runs
 from headrace.model.errors import SourceError
 from tests.support.mirror import Mirror, mirrored
 from tests.support.plain import differing
@@ -24,6 +24,14 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def changed(mirror: Mirror) -> Mirror:
+    """The tables after everything that is told in the log."""
+    mirror.settle()
+    mirror.database.run(*AFTER)
+    return mirror
+
+
 def assert_equal(mirror: Mirror) -> None:
     mirror.settle()
     assert mirror.letters == []
@@ -34,20 +42,21 @@ def test_the_snapshot_of_odd_tables_arrives(mirror: Mirror) -> None:
     assert_equal(mirror)
 
 
-def test_what_is_done_to_odd_tables_arrives(mirror: Mirror) -> None:
-    mirror.database.run(*AFTER)
-    assert_equal(mirror)
+def test_what_is_done_to_odd_tables_arrives(changed: Mirror) -> None:
+    assert_equal(changed)
 
 
-def test_rows_that_come_or_go_with_their_partition_are_found_by_a_resnapshot(mirror: Mirror) -> None:
+@pytest.mark.deep
+def test_rows_that_come_or_go_with_their_partition_are_found_by_a_resnapshot(changed: Mirror) -> None:
+    mirror = changed
     mirror.database.run(*MENDED)
     tables = [table.schema.table for table in Registry(mirror.context.registry).source(mirror.name).tables]
     assert {table.name for table in tables} >= UNREADABLE
     for table in tables:
         if table.name in UNREADABLE:
             with pytest.raises(SourceError) as caught:
-                resnapshot.resnapshot(mirror.context, mirror.name, tables=[table])
+                runs.resnapshot(mirror.context, mirror.name, tables=[table])
             assert caught.value.code == "RESNAPSHOT_UNREADABLE"
     wanted = [table for table in tables if table.name not in UNREADABLE]
-    resnapshot.resnapshot(mirror.context, mirror.name, tables=wanted)
+    runs.resnapshot(mirror.context, mirror.name, tables=wanted)
     assert_equal(mirror)

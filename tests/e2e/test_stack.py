@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -20,6 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from headrace.config.kafka import KafkaAddress
 from headrace.local import ports
 from headrace.local.endpoints import Endpoints
 from headrace.local.events import StackEvent
@@ -43,10 +46,16 @@ def states(stack: Stack) -> dict[str, str]:
 
 
 def redis(url: str, *words: str) -> bytes:
-    host, _, port = url.removeprefix("redis://").partition("/")[0].partition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname or "", place.port or 0), timeout=5) as connection:
+        connection.sendall(f"AUTH {place.username} {place.password}\r\n".encode())
+        assert connection.recv(4096) == b"+OK\r\n"
         connection.sendall((" ".join(words) + "\r\n").encode())
         return connection.recv(4096)
+
+
+def kafka(at: Endpoints) -> dict[str, Any]:
+    return dict(KafkaAddress.parse(at.kafka_bootstrap).librdkafka())
 
 
 def processes_of(home: Home) -> list[str]:
@@ -66,10 +75,10 @@ def leave_a_trace(at: Endpoints) -> None:
     with psycopg.connect(at.postgres_dsn) as connection:
         connection.execute("create table if not exists trace (id int primary key)")
         connection.execute("insert into trace values (1) on conflict do nothing")
-    admin = AdminClient({"bootstrap.servers": at.kafka_bootstrap})
+    admin = AdminClient(kafka(at))
     for future in admin.create_topics([NewTopic("trace", 1, 1)]).values():
         future.exception()
-    producer = Producer({"bootstrap.servers": at.kafka_bootstrap, "acks": "all"})
+    producer = Producer({**kafka(at), "acks": "all"})
     producer.produce("trace", b"1")
     assert producer.flush(20) == 0
     url = f"{at.elasticsearch_url}/trace/_doc/1"
@@ -80,7 +89,7 @@ def leave_a_trace(at: Endpoints) -> None:
 def trace_is_there(at: Endpoints) -> None:
     with psycopg.connect(at.postgres_dsn) as connection:
         assert connection.execute("select id from trace").fetchall() == [(1,)]
-    assert "trace" in AdminClient({"bootstrap.servers": at.kafka_bootstrap}).list_topics(timeout=20).topics
+    assert "trace" in AdminClient(kafka(at)).list_topics(timeout=20).topics
     assert httpx.get(f"{at.elasticsearch_url}/trace/_doc/1", timeout=30).json()["_source"] == {"a": 1}
     assert redis(at.redis_url, "GET", "trace") == b"$1\r\n1\r\n"
     assert httpx.get(f"{at.connect_url}/connectors", timeout=30).json() == []
@@ -114,6 +123,7 @@ def test_connect_has_debezium(stack: RunningStack) -> None:
     assert versions["io.debezium.connector.postgresql.PostgresConnector"] == "3.7.0.Final"
 
 
+@pytest.mark.deep
 def test_each_server_killed_is_repaired_alone(stack: RunningStack) -> None:
     leave_a_trace(stack.endpoints)
     for name in NAMES:
@@ -135,6 +145,7 @@ def test_each_server_killed_is_repaired_alone(stack: RunningStack) -> None:
     trace_is_there(stack.endpoints)
 
 
+@pytest.mark.deep
 def test_two_stacks_at_once_and_a_power_cut_of_one(stack: RunningStack) -> None:
     own = pids(stack.stack)
     with running_stack({"postgres", "redis", "kafka"}) as other:
@@ -199,6 +210,7 @@ def test_a_server_that_dies_at_its_start_says_why() -> None:
         assert str(home.log("redis")) in caught.value.hint
 
 
+@pytest.mark.deep
 def test_a_hanging_server_is_replaced() -> None:
     with fresh_home() as home:
         stack = Stack(home)

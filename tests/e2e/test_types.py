@@ -53,8 +53,29 @@ def fill(first: int) -> Iterator[str]:
         yield f"INSERT INTO kinds VALUES ({first + number}, {', '.join(values)})"
 
 
-@pytest.fixture(scope="module")
-def mirror(stack: RunningStack) -> Iterator[Mirror]:
+PLAIN = (
+    "SET datestyle = 'ISO, MDY'",
+    "SET timezone = 'UTC'",
+    "SET intervalstyle = 'postgres'",
+    "SET bytea_output = 'hex'",
+    "SET extra_float_digits = 1",
+)
+ELSEWHERE = (
+    "ALTER DATABASE kinds SET datestyle = 'German, DMY'",
+    "ALTER DATABASE kinds SET timezone = 'Asia/Kathmandu'",
+    "ALTER DATABASE kinds SET intervalstyle = 'sql_standard'",
+    "ALTER DATABASE kinds SET bytea_output = 'escape'",
+    "ALTER DATABASE kinds SET extra_float_digits = -5",
+)
+"""How a database in another country, and an old one, may be told to write values."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(), pytest.param(ELSEWHERE, marks=pytest.mark.deep)],
+    ids=["plain", "elsewhere"],
+)
+def mirror(stack: RunningStack, request: pytest.FixtureRequest) -> Iterator[Mirror]:
     columns = ", ".join(f"c{number} {native}" for number, native in enumerate(NATIVES))
     large = ", ".join(f"l{number} {native}" for number, native in enumerate(LARGES))
     values = ", ".join(f"({LARGE[native]})::{native}" for native in LARGES)
@@ -66,6 +87,7 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
         *external,
         *fill(0),
         f"INSERT INTO large VALUES (1, 0, {values})",
+        *request.param,
     )
     with mirrored(stack, "kinds", *statements) as made:
         yield made
@@ -74,7 +96,7 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
 def truth(mirror: Mirror, table: str, columns: dict[str, Column], natives: dict[str, str]) -> dict[str, Any]:
     """Return row → column → canonical value, from Postgres' own output."""
     texts = [output_of(SAMPLES[natives[name]], name) for name in columns]
-    rows = mirror.database.run(f"SELECT id, {', '.join(texts)} FROM {table}")
+    rows = mirror.database.run(*PLAIN, f"SELECT id, {', '.join(texts)} FROM {table}")
     return {
         str(key): {
             name: canonical(column, expected(column, text))

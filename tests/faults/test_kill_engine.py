@@ -43,6 +43,10 @@ def test_the_driver_is_killed_while_people_write_and_comes_back_by_itself(shop: 
     os.kill(first, signal.SIGKILL)
     wait_for_another(shop, first)
     time.sleep(1.0)
+    began = time.monotonic()  # asked to end, in the middle of a batch, it does so
+    assert stop_engine(shop.context.run)
+    assert time.monotonic() - began < 10
+    ensure_engine(shop.context)
     assert people.stop().changes > 400
     shop.converge()
 
@@ -57,7 +61,8 @@ def test_it_dies_at_every_seam_of_a_batch(
     request: pytest.FixtureRequest,
     kind: str,
 ) -> None:
-    people = shop.people(seed=12, rate=200)
+    # As few as keep batches coming: what they write is replayed by every test that comes after.
+    people = shop.people(seed=12, rate=30)
     people.start()
     request.addfinalizer(people.stop)  # or they would write for ever, and no later test come to rest
     points = (*POINTS, *POINTS_OF.get(kind, ()))

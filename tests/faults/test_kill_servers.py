@@ -39,11 +39,12 @@ def up(shop: Shop) -> None:
 
 _SLOW_TO_START = (
     pytest.param("elasticsearch", 2, marks=pytest.mark.deep),
+    pytest.param("connect", 3, marks=pytest.mark.deep),
     pytest.param("kafka", 4, marks=pytest.mark.deep),
 )
 
 
-@pytest.mark.parametrize(("name", "seed"), [("redis", 1), ("connect", 3), ("postgres", 5), *_SLOW_TO_START])
+@pytest.mark.parametrize(("name", "seed"), [("redis", 1), ("postgres", 5), *_SLOW_TO_START])
 def test_one_server_is_killed_while_people_write(shop: Shop, name: str, seed: int) -> None:
     before = {server.name: server.pid for server in shop.running.stack.status()}
     people = shop.people(seed=seed, bulk_rows=300, bulk_after=0.5)

@@ -22,7 +22,7 @@ from headrace.control.runner import engine_state, ensure_engine, stop_engine
 from tests.support.shop import Shop
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(600)]
 
 _PLACES = ("pipelines", "progress", "checkpoints", "requests", "owners", "run")
 
@@ -85,7 +85,7 @@ def test_a_driver_that_slept_while_another_took_over_writes_nothing(shop: Shop, 
             seen = [found for found in measure(shop.context).sinks if found.sink in shop.sinks]
             assert {found.state for found in seen} == {"failed"}
             assert all("--take-over" in (found.remedy or "") for found in seen)
-            until(lambda: not [c for c in shop.compare() if not c.equal])
+            shop.until_equal()
             assert codes(copy, sinks) == {None}
 
             shop.write(1.0, seed=32)

@@ -20,10 +20,10 @@ _HEAD = """\
 
 Written by `make docs` from the code and from records of the real connector (`tests/golden/*.jsonl`, recorded by
 `make golden`). `tests/unit/test_golden.py` holds every value there against Postgres' own output, from snapshot and from
-stream; `sinks/contract.py`'s suite holds every meaning against every store, there and back.
+stream; `sinks/contract/`'s suite holds every meaning against every store, there and back.
 
 A value arrives equal or its record is refused by name; it is never rounded and never a placeholder. A column of a type
-that is *left out* is named at registration. A domain is what it is based on.
+that is *left out* is named at registration. A domain is what it is based on; one over an array needs REPLICA IDENTITY FULL.
 
 """
 
@@ -38,18 +38,20 @@ The document form is what Redis holds as JSON (in `hash` format each field holds
 in `_source`; the field type only decides how it is searched. A value beyond what a field can index, such as NaN or a year
 past 9999, stays in `_source` and is listed in `_ignored`.
 
-## Values that are not delivered
+## Values that are not delivered, or not as they are told
 
 | what | what happens |
 |---|---|
 | `date` before Christ or of 5 to 14 October 1582 | a snapshot would deliver another date: such columns are refused at registration (`SOURCE_VALUES`); the stream is right |
-| `interval` infinity (Postgres 17) | arrives as zero: refused at registration; not recognised in the stream |
-| arrays of several dimensions | elements arrive as NULL: refused at registration; not recognised in the stream |
+| `interval` infinity (Postgres 17) | told as zero; so each zero is looked up in the database by the row's key, and arrives as `"infinity"` where it is that |
+| arrays of several dimensions | inner arrays arrive as NULL: refused at registration; an array of NULLs only, which may be such a one, is refused by name (`RECORD_MALFORMED`), to the dead letter queue |
+| composite types, such as `pair`, and arrays of them | the connector sends no such column: it is left out, and named at registration |
 | array bounds other than 1 | are not kept |
-| `numeric[]` with NaN or infinity, enum arrays with NULL | arrive as NULL; the column is named at registration (`SOURCE_COLUMN_LIMIT`) |
+| `numeric[]` with NaN or infinity, enum arrays with NULL | told as NULL; so each NULL of such a column is looked up in the database by the row's key, and the array arrives as it is; the column is named at registration (`SOURCE_COLUMN_LIMIT`) |
 | `timestamp` beyond the year 294246 | refused by name (`RECORD_MALFORMED`), to the dead letter queue |
-| `json` with the same key twice in an object | Elasticsearch refuses the document by name; the others keep both |
-| infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name |
+| `json` with the same key twice in an object | Elasticsearch refuses the row by name, or keeps the document beside it (`unheld`); the others keep both keys |
+| infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name, or keeps the value beside it (`unheld`) |
+| NaN in a number with limited digits | kept in documents; Delta refuses the row by name, or keeps the value beside it (`unheld`) |
 | columns of a table whose REPLICA IDENTITY is taken back from FULL | large unchanged values of the types marked FULL arrive as NULL, or stop the connector where the column is NOT NULL: do not |
 """
 

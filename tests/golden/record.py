@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from connectors import registry as kinds
 from connectors.base import Capture
+from headrace.config.kafka import KafkaAddress
 from headrace.control.connect import Connect
 from headrace.control.kafka import Kafka, Topic
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
@@ -129,7 +130,7 @@ def _read(
     found: dict[str, dict[tuple[int, int], Any]] = {table: {} for table in wanted}
     consumer = Consumer(
         {
-            "bootstrap.servers": stack.endpoints.kafka_bootstrap,
+            **KafkaAddress.parse(stack.endpoints.kafka_bootstrap).librdkafka(),
             "group.id": "golden",
             "isolation.level": "read_committed",
         }

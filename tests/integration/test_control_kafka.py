@@ -6,9 +6,13 @@ import uuid
 from threading import Thread
 
 import pytest
+from confluent_kafka import Producer
 
+from headrace.config.kafka import KafkaAddress
 from headrace.control.kafka import Kafka, Topic
+from headrace.model.errors import StackError
 from tests.support.stack import RunningStack
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -48,3 +52,46 @@ def test_topics_that_vanish_while_asked_are_left_out(stack: RunningStack) -> Non
         assert set(kafka.ends(names)) <= {(name, 0) for name in names}
     deleting.join()
     assert kafka.ends(names) == {}
+
+
+def test_what_cannot_be_read_to_its_end_is_not_taken_for_all(
+    stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"short.{uuid.uuid4().hex}"
+    kafka = Kafka(stack.endpoints.kafka_bootstrap)
+    kafka.create([Topic(name, 1, {})])
+    try:
+        kafka.put(name, {"a": {"n": 1}, "b": {"n": 2}})
+        values, end = kafka.committed(name)
+        assert [value["n"] for value in values] == [1, 2]
+        assert kafka.committed(name, since=end) == ([], end)
+        monkeypatch.setattr("headrace.control.kafka._TIMEOUT_S", 2.0)
+        # As a broker that has just started: what it lets be read is less than what it has told.
+        monkeypatch.setattr(kafka, "ends", lambda *_, **__: {(name, 0): (0, end + 1)})
+        with pytest.raises(StackError) as refused:
+            kafka.committed(name)
+        assert refused.value.code == "KAFKA_UNREACHABLE"
+    finally:
+        kafka.delete([name])
+
+
+def test_what_a_transaction_tells_is_heard_once_it_is_committed(stack: RunningStack) -> None:
+    name = f"open.{uuid.uuid4().hex}"
+    kafka = Kafka(stack.endpoints.kafka_bootstrap)
+    kafka.create([Topic(name, 1, {})])
+    reach = KafkaAddress.parse(stack.endpoints.kafka_bootstrap).librdkafka()
+    producer = Producer({**reach, "transactional.id": name})
+    try:
+        producer.init_transactions(30)
+        for number in (1, 2):
+            producer.begin_transaction()
+            producer.produce(name, b'{"n": %d}' % number)
+            assert producer.flush(30) == 0
+            if number == 1:
+                producer.commit_transaction(30)
+        before, end = kafka.committed(name)
+        assert before == [{"n": 1}]
+        producer.commit_transaction(30)
+        until(lambda: kafka.committed(name, end)[0] == [{"n": 2}])
+    finally:
+        kafka.delete([name])

@@ -13,30 +13,24 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
-from headrace.cli.context import open_context
 from headrace.cli.main import app
+from headrace.config.kafka import KafkaAddress
 from headrace.config.source import SourceSettings
-from headrace.control import lag, resnapshot, sink, source
+from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
-from headrace.control.runner import stop_engine
+from headrace.control.runs import start as runs
 from headrace.model.errors import SourceError, UsageError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
+from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
 pytestmark = pytest.mark.stack
 
 ITEMS = TableId("public", "items")
-
-
-@pytest.fixture(scope="module")
-def context(stack: RunningStack) -> Iterator[Context]:
-    context = open_context(stack.home.root)
-    yield context
-    stop_engine(context.run)
 
 
 @pytest.fixture(scope="module")
@@ -133,18 +127,19 @@ def test_a_resnapshot_removes_what_went_unseen_and_nothing_else(
         "INSERT INTO items VALUES (5000, 'unseen')",
         "ALTER PUBLICATION headrace_yard ADD TABLE items",
     )
-    planned = resnapshot.plan(context, "yard", tables=[ITEMS])
+    planned = runs.plan(context, "yard", tables=[ITEMS])
     assert planned.sinks == ("yardcache",)
     assert ids(cache) != rows(database)
-    (swept,) = resnapshot.resnapshot(context, "yard", tables=[ITEMS])
+    (swept,) = runs.resnapshot(context, "yard", tables=[ITEMS])
     assert swept.removed == 10
     assert ids(cache) == rows(database)
     assert json.loads(cache.get("yard:items:110") or "{}")["name"] == "unseen"
     until(lambda: in_sync(context))
 
 
+@pytest.mark.parametrize("aborted", [False, True])
 def test_a_sweep_that_would_empty_the_sink_asks_first_and_goes_on_when_allowed(
-    context: Context, database: Database, cache: redis.Redis
+    context: Context, database: Database, cache: redis.Redis, aborted: bool
 ) -> None:
     database.run("INSERT INTO items SELECT i, 'many' FROM generate_series(10000, 12000) i")
     until(lambda: in_sync(context) and 12000 in ids(cache))
@@ -154,11 +149,38 @@ def test_a_sweep_that_would_empty_the_sink_asks_first_and_goes_on_when_allowed(
         "ALTER PUBLICATION headrace_yard ADD TABLE items",
     )
     with pytest.raises(UsageError) as caught:
-        resnapshot.resnapshot(context, "yard", tables=[ITEMS])
+        runs.resnapshot(context, "yard", tables=[ITEMS])
     assert caught.value.code == "RESNAPSHOT_SWEEP_LARGE"
     assert 12000 in ids(cache)
-    (swept,) = resnapshot.resnapshot(context, "yard", sweep_many=True)
-    assert swept.removed == 2001
+    found = next(table for table in lag.measure(context).tables if table.table == "public.items")
+    assert (found.state, found.remedy) == (lag.State.DEGRADED, caught.value.hint)
+    if aborted:  # then another run finds the rows again
+        run = caught.value.hint.split()[3]
+        carry_out(f"headrace resnapshot abort {run}", context.registry.parent, database.run)
+        found = next(table for table in lag.measure(context).tables if table.table == "public.items")
+        assert found.remedy == "headrace resnapshot yard public.items --sweep-many"
+    carry_out(found.remedy, context.registry.parent, database.run)
+    assert ids(cache) == rows(database)
+
+
+def test_a_publication_that_was_changed_and_put_back_is_mended_as_it_is_told(
+    context: Context, database: Database, cache: redis.Redis
+) -> None:
+    until(lambda: in_sync(context))
+    database.run(
+        "ALTER PUBLICATION headrace_yard SET (publish = 'insert, update, truncate')",
+        "DELETE FROM items WHERE id = 7",
+        "ALTER PUBLICATION headrace_yard SET (publish = 'insert, update, delete, truncate')",
+    )
+
+    def told() -> set[tuple[lag.State, str]]:
+        return {(table.state, table.remedy) for table in lag.measure(context).tables}
+
+    until(lambda: told() == {(lag.State.RESYNC_REQUIRED, "headrace source refresh yard")})
+    command = ["source", "refresh", "yard", "--home", str(context.registry.parent)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    until(lambda: in_sync(context))
     assert ids(cache) == rows(database)
 
 
@@ -169,10 +191,12 @@ def test_a_resnapshot_needs_a_connector_that_streams(
     try:
         until(lambda: lag.measure(context).sources[0].state is lag.State.PAUSED)
         with pytest.raises(SourceError) as caught:
-            resnapshot.resnapshot(context, "yard")
+            runs.resnapshot(context, "yard")
         assert caught.value.code == "SOURCE_NOT_STREAMING"
+        told = lag.measure(context).sources[0].remedy
+        assert caught.value.hint == told == "headrace source resume yard"
     finally:
-        source.resume(context, "yard")
+        carry_out("headrace source resume yard", context.registry.parent, database.run)
     until(lambda: in_sync(context))
 
 
@@ -206,7 +230,7 @@ def test_a_sink_that_cannot_be_is_refused(
 def test_a_source_with_sinks_is_not_removed(context: Context, cache: redis.Redis) -> None:
     with pytest.raises(UsageError) as caught:
         source.remove(context, "yard")
-    assert caught.value.code == "SOURCE_IN_USE"
+    assert (caught.value.code, caught.value.hint) == ("SOURCE_IN_USE", "headrace sink remove yardcache")
 
 
 def test_the_command_line_shows_where_rows_are_and_hides_the_password(
@@ -227,7 +251,7 @@ def test_a_sink_that_cannot_load_from_the_beginning_says_so_until_a_resnapshot(
     context: Context, database: Database, cache: redis.Redis, stack: RunningStack
 ) -> None:
     until(lambda: in_sync(context))
-    admin = AdminClient({"bootstrap.servers": context.kafka_bootstrap})
+    admin = AdminClient({**KafkaAddress.parse(context.kafka_bootstrap).librdkafka()})
     (_, end), *_ = Kafka(context.kafka_bootstrap).ends(["yard.public.items"]).values()
     for future in admin.delete_records([TopicPartition("yard.public.items", 0, end - 1)]).values():
         future.result(30)
@@ -241,7 +265,8 @@ def test_a_sink_that_cannot_load_from_the_beginning_says_so_until_a_resnapshot(
         for _ in range(10):
             assert state() is lag.State.RESYNC_REQUIRED
             time.sleep(0.3)
-        resnapshot.resnapshot(context, "yard", tables=[ITEMS], sinks=["latecomer"])
+        (told,) = {t.remedy for t in lag.measure(context).tables if t.sink == "latecomer"}
+        carry_out(told, context.registry.parent, database.run)
         settle(context)
         found = {int(key.rpartition(":")[2]) for key in cache.scan_iter("late:items:*", count=1000)}
         assert found == rows(database)
@@ -266,7 +291,10 @@ def test_a_source_added_anew_leaves_no_row_of_its_earlier_life(
     context: Context, database: Database, cache: redis.Redis, stack: RunningStack
 ) -> None:
     until(lambda: in_sync(context))
-    sink.remove(context, "yardcache")
+    with pytest.raises(UsageError) as refused:
+        sink.add(context, "yardcache", "redis", settings={"url": stack.endpoints.redis_url})
+    assert refused.value.code == "SINK_EXISTS"
+    carry_out(refused.value.hint, context.registry.parent, database.run)
     source.remove(context, "yard")
     database.run("DELETE FROM items WHERE id = 1")
     source.add(context, "yard", database.dsn, settings=SourceSettings(heartbeat_ms=300))

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from connectors.postgres import PostgresSource
-from headrace.cli.context import open_context
+from headrace.config.kafka import KafkaAddress
 from headrace.config.source import SourceSettings
 from headrace.control import lag, source
 from headrace.control.connect import Connect
@@ -23,6 +23,7 @@ from headrace.model.errors import SourceError, UsageError
 from headrace.model.finding import Severity
 from headrace.model.schema import LogicalType, TableId
 from tests.support.database import Database, fresh_database
+from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -47,6 +48,10 @@ CREATE TABLE t (a int PRIMARY KEY, b int NOT NULL UNIQUE);
 ALTER TABLE t REPLICA IDENTITY USING INDEX t_b_key
 """
 NAMESAKE = 'CREATE TABLE t (id int PRIMARY KEY, at time[]); CREATE TABLE "time" (id int)'
+USERS_NAMESAKE = """
+CREATE SCHEMA types; CREATE TYPE types.mood AS ENUM ('sad', 'ok'); CREATE TABLE mood (id int PRIMARY KEY);
+CREATE TABLE t (id int PRIMARY KEY, how types.mood)
+"""
 EXTENSION_NAMESAKE = """
 CREATE SCHEMA other; CREATE EXTENSION hstore SCHEMA other; CREATE TABLE hstore (id int);
 CREATE TABLE t (id int PRIMARY KEY, more other.hstore)
@@ -64,11 +69,6 @@ DO $$ BEGIN
 END $$
 """
 CUT_OFF = "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE active"
-
-
-@pytest.fixture
-def context(stack: RunningStack) -> Context:
-    return open_context(stack.home.root)
 
 
 @pytest.fixture
@@ -118,6 +118,9 @@ def test_the_catalogue_says_what_each_column_means(database: Database) -> None:
     assert "generated column doubled" in said["SOURCE_COLUMN_GENERATED"].message
     assert "not mirrored" in said["SOURCE_COLUMN_TYPE"].message
     assert "amounts (numeric[])" in said["SOURCE_COLUMN_UNCHANGED"].message
+    assert said["SOURCE_COLUMN_UNCHANGED"].hint == ""
+    database.run("ALTER TABLE orders DROP doubled")
+    said = {f.code: f for f in PostgresSource(database.dsn).preflight([ORDERS])}
     database.run(said["SOURCE_COLUMN_UNCHANGED"].hint)
     (orders,) = PostgresSource(database.dsn).catalogue([ORDERS])
     assert (orders.by_name["amounts"].type, orders.by_name["amounts"].dimensions) == (LogicalType.NUMERIC, 1)
@@ -141,6 +144,7 @@ def test_the_catalogue_says_what_each_column_means(database: Database) -> None:
          "SOURCE_TABLE_PARTITION", False),
         ('CREATE TABLE t (id int PRIMARY KEY, "Ä" text, "ä" text)', "SOURCE_COLUMN_CASE", True),
         (NAMESAKE, "SOURCE_TYPE_NAMESAKE", False),
+        (USERS_NAMESAKE, "SOURCE_TYPE_NAMESAKE", False),
         (EXTENSION_NAMESAKE, "SOURCE_TYPE_NAMESAKE", False),
         ("CREATE TYPE pair AS (x int, y int); CREATE TABLE t (k pair PRIMARY KEY)", "SOURCE_KEY_TYPE", False),
     ],
@@ -187,7 +191,7 @@ def test_a_source_streams_and_shows_its_password_nowhere(
 ) -> None:
     kafka = Kafka(context.kafka_bootstrap)
     topic = "depot.public.orders"
-    snapshot = [value for value in kafka.values(topic, 0, 10_000) if value["op"] == "r"]
+    snapshot = [value for value in kafka.committed(topic)[0] if value["op"] == "r"]
     assert len(snapshot) == 500
     assert "doubled" not in snapshot[0]["after"]
     database.run("UPDATE orders SET note = 'x' WHERE id = 7", "TRUNCATE lines")
@@ -203,7 +207,7 @@ def test_a_source_streams_and_shows_its_password_nowhere(
     password = stack.endpoints.postgres_dsn.split(":")[2].partition("@")[0]
     config = httpx.get(f"{context.connect_url}/connectors/headrace_depot/config").text
     assert password not in config
-    assert password not in str(list(kafka.values("headrace-connect-config", 0, 10_000)))
+    assert password not in str(kafka.committed("headrace-connect-config"))
     files = [context.registry, *stack.home.logs.iterdir(), *context.registry.parent.glob("registry.db-*")]
     assert not [path for path in files if path.is_file() and password.encode() in path.read_bytes()]
 
@@ -237,20 +241,20 @@ def test_an_idle_source_lets_its_slot_advance(context: Context, added: str) -> N
 def test_a_second_source_of_the_name_is_refused(context: Context, database: Database, added: str) -> None:
     with pytest.raises(UsageError) as caught:
         source.add(context, "depot", database.dsn)
-    assert caught.value.code == "SOURCE_EXISTS"
+    assert (caught.value.code, caught.value.hint) == ("SOURCE_EXISTS", "headrace source remove depot")
 
 
 def test_removed_and_added_again_it_starts_anew_under_a_higher_epoch(
     context: Context, database: Database, added: str, stack: RunningStack
 ) -> None:
     before = Registry(context.registry).source("depot").tables[0].epoch
-    source.remove(context, "depot")
+    carry_out("headrace source remove depot", context.registry.parent, database.run)
     assert not any(leftovers(context, database, stack).values())
     database.run("DELETE FROM orders WHERE id > 400")
     source.add(context, "depot", database.dsn)
     entry = Registry(context.registry).source("depot")
     assert entry.tables[0].epoch > before
-    rows = list(Kafka(context.kafka_bootstrap).values("depot.public.orders", 0, 10_000))
+    rows, _ = Kafka(context.kafka_bootstrap).committed("depot.public.orders")
     assert sorted(row["after"]["id"] for row in rows) == list(range(1, 401))
 
 
@@ -262,7 +266,7 @@ def test_a_connector_that_a_killed_command_left_is_replaced(
         session.delete(session.get(SourceEntry, "depot"))
     database.run("DELETE FROM orders WHERE id > 100")
     source.add(context, "depot", database.dsn)
-    rows = list(Kafka(context.kafka_bootstrap).values("depot.public.orders", 0, 10_000))
+    rows, _ = Kafka(context.kafka_bootstrap).committed("depot.public.orders")
     assert [row["op"] for row in rows] == ["r"] * 100
 
 
@@ -303,7 +307,7 @@ def test_topics_of_somebody_else_are_not_taken_over(
     kafka = Kafka(context.kafka_bootstrap)
     kafka.create([Topic("depot.public.orders", 1, {})])
     try:
-        producer = Producer({"bootstrap.servers": context.kafka_bootstrap})
+        producer = Producer({**KafkaAddress.parse(context.kafka_bootstrap).librdkafka()})
         producer.produce("depot.public.orders", b"{}")
         assert producer.flush(30) == 0
         with pytest.raises(SourceError) as caught:
@@ -318,7 +322,9 @@ def test_pause_and_resume_are_told(context: Context, database: Database, added: 
     source.pause(context, "depot")
     until(lambda: lag.measure(context).sources[0].state is lag.State.PAUSED)
     database.run("INSERT INTO orders (id, status) VALUES (9001, 'paid')")
-    source.resume(context, "depot")
+    told = lag.measure(context).sources[0].remedy
+    assert told == "headrace source resume depot"
+    carry_out(told, context.registry.parent, database.run)
     kafka = Kafka(context.kafka_bootstrap)
     until(lambda: kafka.tail("depot.public.orders", 1)[0]["after"]["id"] == 9001)
     until(lambda: lag.measure(context).sources[0].state is lag.State.STREAMING)

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.config.pipeline import SchemaPolicy
-from headrace.control import lag, resnapshot
-from headrace.model.schema import TableId
+from headrace.control import lag
 from tests.support.mirror import Mirror, mirrored
+from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -44,6 +44,11 @@ def refresh(mirror: Mirror, *arguments: str, code: int = 0) -> dict[str, Any]:
 
 def reasons(mirror: Mirror, name: str = "things") -> set[str]:
     return {found.reason for found in lag.measure(mirror.context).tables if found.table == f"public.{name}"}
+
+
+def remedy(mirror: Mirror) -> str:
+    (told,) = {found.remedy for found in lag.measure(mirror.context).tables if found.table == "public.things"}
+    return told
 
 
 def assert_equal(mirror: Mirror) -> None:
@@ -109,7 +114,7 @@ def test_a_refresh_without_rereading_is_not_green(mirror: Mirror) -> None:
     refresh(mirror, "--no-resnapshot")
     until(lambda: all("older than" in reason for reason in reasons(mirror)))
     assert not mirror.in_sync  # rows of before lack the default
-    resnapshot.resnapshot(mirror.context, "alter", tables=[TableId("public", "things")])
+    carry_out(remedy(mirror), mirror.stack.home.root, mirror.database.run)
     mirror.settle()
     assert_equal(mirror)
 
@@ -129,12 +134,30 @@ def test_a_renamed_and_a_dropped_column_are_followed(mirror: Mirror) -> None:
     assert_equal(mirror)
 
 
-def test_a_type_that_a_store_cannot_follow_is_refused_and_the_sinks_go_on(mirror: Mirror) -> None:
+def test_a_type_that_one_store_cannot_follow_is_filled_anew_beside_what_it_serves(mirror: Mirror) -> None:
     until(lambda: mirror.in_sync)
     mirror.database.run("ALTER TABLE things ALTER COLUMN size TYPE bigint")
-    error = refresh(mirror, code=1)["error"]
-    assert error["code"] == "ES_MAPPING_CONFLICT"
-    mirror.database.run("UPDATE things SET title = 'still' WHERE id = 3")
+    error = refresh(mirror, "--no-resnapshot", code=1)["error"]
+    told = "headrace resnapshot alter public.things"
+    assert (error["code"], error["hint"]) == ("ES_MAPPING_CONFLICT", told)
+    assert state_of(mirror, "altersearch")[0] == "resync_required"
+    # The others have followed, and that one serves on.
+    large = 5_000_000_000
+    mirror.database.run(f"UPDATE things SET title = 'still', size = {large} WHERE id = 3")
+    until(
+        lambda: column(mirror, "altercache", "size")["3"] == column(mirror, "alterlake", "size")["3"] == large
+    )
+    assert column(mirror, "altersearch", "title")["4"] == "n4"
+    assert not mirror.in_sync
+    carry_out(told, mirror.stack.home.root, mirror.database.run)
+    mirror.settle()
+    assert_equal(mirror)
+    mirror.database.run("ALTER TABLE things ALTER COLUMN size TYPE text")
+    until(lambda: remedy(mirror) == "headrace source refresh alter")
+    carry_out(remedy(mirror), mirror.stack.home.root, mirror.database.run)
+    mirror.settle()
+    assert_equal(mirror)
+    mirror.database.run("UPDATE things SET size = 'many' WHERE id = 5")
     mirror.settle()
     assert_equal(mirror)
 
@@ -143,7 +166,8 @@ def test_a_table_that_is_dropped_and_made_anew_is_noticed_and_followed(mirror: M
     until(lambda: mirror.in_sync)
     mirror.database.run("DROP TABLE things")
     until(lambda: all("the publication lacks the table" in reason for reason in reasons(mirror)))
-    assert refresh(mirror, "--dry-run", code=1)["error"]["code"] == "SOURCE_TABLE_MISSING"
+    assert refresh(mirror, "--dry-run")["changed"] == []
+    until(lambda: remedy(mirror) == "headrace source tables remove alter public.things")
     mirror.database.run(
         "CREATE TABLE things (id int PRIMARY KEY, title text, weight int)",
         "INSERT INTO things SELECT i, 'again' || i, 0 FROM generate_series(40, 70) i",

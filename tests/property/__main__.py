@@ -18,7 +18,18 @@ from pathlib import Path
 from tests.support.stack import found_stack, running_stack
 
 _ROOT = Path(__file__).parents[2]
-_PYTEST = (sys.executable, "-m", "pytest", "-q", "--no-header", "--timeout=0", "-x", "tests/property")
+_PYTEST = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "--no-header",
+    "--timeout=0",
+    "-x",
+    "-m",
+    "not deep or fresh",
+    "tests/property",
+)
 
 
 def main() -> int:

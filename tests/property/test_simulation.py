@@ -10,12 +10,12 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import settings
 
 from sinks.base import Sink
 from sinks.memory import MemorySink
 from tests.property.simulation.kafka import TOPIC
 from tests.property.simulation.machine import Chain
+from tests.property.simulation.programs import DEEP, fixed, fresh_seed, run_fresh
 from tests.property.simulation.source import SCHEMA
 
 
@@ -38,10 +38,15 @@ class ChainInMemory(Chain):
     place = InMemory()
 
 
-if settings.get_current_profile_name() != "deep":
-    # The same programs every time; `make test-deep` is where new ones are looked for.
-    ChainInMemory.TestCase.settings = settings(
-        ChainInMemory.TestCase.settings, derandomize=True, database=None
-    )
+if not DEEP:
+    # `make test-deep` and `make deep` are where new ones are looked for.
+    ChainInMemory.TestCase.settings = fixed(programs=45, steps=50)
 
 TestChain = pytest.mark.timeout(0)(ChainInMemory.TestCase)
+
+
+@pytest.mark.deep
+@pytest.mark.fresh
+@pytest.mark.timeout(0)
+def test_other_programs_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    run_fresh(ChainInMemory, programs=300, steps=50, number=fresh_seed(capsys))

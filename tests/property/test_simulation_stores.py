@@ -13,8 +13,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 
 from headrace.model.position import MAX_OFFSET, Position
@@ -26,6 +24,7 @@ from sinks.redis import RedisSink
 from sinks.redis.names import glob
 from tests.property.simulation.kafka import TOPIC
 from tests.property.simulation.machine import Chain
+from tests.property.simulation.programs import DEEP, fresh_seed, run, run_fresh
 from tests.property.simulation.source import SCHEMA
 from tests.support.search import clear
 from tests.support.stack import RunningStack
@@ -85,7 +84,7 @@ def delta(folder: Path, *, vectors: bool) -> Iterator[Callable[[], Sink]]:
 KINDS = {"elasticsearch": 5, "redis-json": 25, "redis-hash": 25, "delta": 8, "delta-vectors": 8}
 """How many programs each store is given; as many as it runs in a few seconds."""
 
-DEEP = 8
+MORE = 8
 """How many times as many in a round of ``make test-deep``."""
 
 
@@ -102,24 +101,23 @@ def store(kind: str, stack: RunningStack, tmp_path: Path) -> Iterator[OneStore]:
         yield store
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_simulated_chain_over_a_real_store(kind: str, store: OneStore) -> None:
+def chain(store: OneStore) -> type[Chain]:
     class ChainOverStore(Chain):
         place = store
         epochs = count(1)
 
-    deep = settings.get_current_profile_name() == "deep"
-    run_state_machine_as_test(
-        ChainOverStore,
-        settings=settings(
-            max_examples=KINDS[kind] * (DEEP if deep else 1),
-            stateful_step_count=50 if deep else 30,
-            deadline=None,
-            database=None,
-            # The same programs every time; `make test-deep` is where new ones are looked for.
-            derandomize=not deep,
-            # A failing program is made smaller only when there is time.
-            phases=[Phase.generate, *([Phase.shrink] if deep else [])],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    return ChainOverStore
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_simulated_chain_over_a_real_store(kind: str, store: OneStore) -> None:
+    run(chain(store), KINDS[kind] * (MORE if DEEP else 1), 50 if DEEP else 30, same=not DEEP)
+
+
+@pytest.mark.deep
+@pytest.mark.fresh
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_programs_each_time_over_a_real_store(
+    kind: str, store: OneStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_fresh(chain(store), 2 * KINDS[kind], 50, fresh_seed(capsys))

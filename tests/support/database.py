@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
@@ -44,16 +44,19 @@ def fresh_database(server_dsn: str, name: str) -> Iterator[Database]:
     """Yield a new empty database; drop it, with slots that were left, at the end."""
     parts = urlsplit(server_dsn)
     identifier = sql.Identifier(name)
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier)
     with psycopg.connect(server_dsn, autocommit=True) as server:
-        server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier))
+        server.execute(drop)
         server.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
-        try:
-            yield Database(urlunsplit(parts._replace(path=f"/{name}")))
-        finally:
+    try:
+        yield Database(urlunsplit(parts._replace(path=f"/{quote(name)}")))
+    finally:
+        # Another connection, for a test may have killed the server.
+        with psycopg.connect(server_dsn, autocommit=True) as server:
             slots = "SELECT slot_name, active_pid FROM pg_replication_slots WHERE database = %s"
             for slot, holder in server.execute(slots, (name,)).fetchall():
                 if holder is not None:
                     server.execute("SELECT pg_terminate_backend(%s, 5000)", (holder,))
                 with contextlib.suppress(psycopg.Error):
                     server.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-            server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier))
+            server.execute(drop)

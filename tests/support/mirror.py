@@ -13,17 +13,18 @@ from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
+from headrace.control.progress import read_progress
 from headrace.control.registry import Registry
-from headrace.control.runner import stop_engine
 from headrace.model.schema import TableSchema
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
-from tests.support.waiting import letters, settle
+from tests.support.waiting import letters, settle, until
 
-__all__ = ["KINDS", "Mirror", "mirrored"]
+__all__ = ["KINDS", "Mirror", "mirrored", "store_settings"]
 
 KINDS = {"search": "elasticsearch", "cache": "redis", "lake": "delta"}
 _LENIENT: Mapping[str, SchemaPolicy] = {}
+_AS_EVER: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,22 @@ class Mirror:
         """Wait until it is proven that every sink shows what was committed until now."""
         settle(self.context)
 
+    def pause(self, *shorts: str) -> None:
+        """Pause the sinks whose names end so; return when they rest."""
+        for short in shorts:
+            sink.pause(self.context, f"{self.name}{short}")
+
+        def rests(short: str) -> bool:
+            progress = read_progress(self.context.progress, f"{self.name}{short}")
+            return progress is not None and progress.state == "paused"
+
+        until(lambda: all(map(rests, shorts)), 60)
+
+    def resume(self, *shorts: str) -> None:
+        """Let the sinks whose names end so go on."""
+        for short in shorts:
+            sink.resume(self.context, f"{self.name}{short}")
+
     @property
     def letters(self) -> list[str]:
         """What waits in the dead letter queue, and why."""
@@ -61,14 +78,26 @@ class Mirror:
         tables = Registry(self.context.registry).source(self.name).tables
         return next(known.schema for known in tables if known.schema.table.name == table)
 
-    def stored(self, table: str) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return sink → row → column → logical value."""
+    def stored(self, table: str, *, but: str = "") -> dict[str, dict[str, dict[str, Any]]]:
+        """Return sink → row → column → logical value, of every sink ``but`` one."""
         schema = self.schema(table)
         found = {}
         for entry in Registry(self.context.registry).sinks(self.name):
+            if entry.name == but:
+                continue
             with closing(sink.open_sink(entry)) as opened:
                 found[entry.name] = {stored.key: dict(stored.row) for stored in opened.scan(schema)}
         return found
+
+
+def store_settings(stack: RunningStack, name: str) -> dict[str, dict[str, str]]:
+    """Return kind of sink → where a mirror of that name puts its rows."""
+    at = stack.endpoints
+    return {
+        "elasticsearch": {"url": at.elasticsearch_url},
+        "redis": {"url": at.redis_url},
+        "delta": {"path": str(at.lake_path / name)},
+    }
 
 
 @contextmanager
@@ -80,22 +109,17 @@ def mirrored(
     policies: Mapping[str, SchemaPolicy] = _LENIENT,
     keys: Keys | None = None,
     partitions: int = 1,
+    settings: Mapping[str, Any] = _AS_EVER,
 ) -> Iterator[Mirror]:
     """Yield a database made by ``statements`` whose tables are being loaded into three sinks.
 
     ``policies`` says what these do when columns change, by the ends of their names; of ``partitions`` is each
-    table's topic.
+    table's topic, and ``settings`` are further ones of the source.
     """
-    context = open_context(stack.home.root)
-    at = stack.endpoints
-    settings = {
-        "elasticsearch": {"url": at.elasticsearch_url},
-        "redis": {"url": at.redis_url},
-        "delta": {"path": str(at.lake_path / name)},
-    }
-    with fresh_database(at.postgres_dsn, name) as database:
+    context, stores = open_context(stack.home.root), store_settings(stack, name)
+    with fresh_database(stack.endpoints.postgres_dsn, name) as database:
         database.run(*statements)
-        beat = SourceSettings(heartbeat_ms=300, partitions=partitions)
+        beat = SourceSettings(heartbeat_ms=300, partitions=partitions, **settings)
         source.add(context, name, database.dsn, schemas=schemas, keys=keys, settings=beat, wait=False)
         for short, kind in KINDS.items():
             policy = policies.get(short, SchemaPolicy.LENIENT)
@@ -103,13 +127,16 @@ def mirrored(
                 context,
                 f"{name}{short}",
                 kind,
-                settings=settings[kind],
+                settings=stores[kind],
                 source=name,
                 wait=False,
                 on_schema_change=policy,
             )
-        yield Mirror(context, stack, database, name)
-        for short in KINDS:
-            sink.remove(context, f"{name}{short}", purge=True)
-        source.remove(context, name)
-    stop_engine(context.run)
+        try:
+            yield Mirror(context, stack, database, name)
+        finally:  # what a failed test leaves would make others fail
+            registry = Registry(context.registry)
+            for entry in registry.sinks(name):
+                sink.remove(context, entry.name, purge=True)
+            if name in [entry.name for entry in registry.sources()]:
+                source.remove(context, name)

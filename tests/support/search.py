@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from headrace.model.schema import TableSchema
@@ -10,8 +12,9 @@ from sinks.contract.story import ORDERS
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 from sinks.elasticsearch.names import alias_of
+from tests.support.stack import RunningStack
 
-__all__ = ["Server", "clear"]
+__all__ = ["Server", "clear", "search_server"]
 
 
 class Server:
@@ -31,6 +34,15 @@ class Server:
 
     def alias(self, schema: TableSchema = ORDERS) -> str:
         return alias_of(self.prefix, schema.table)
+
+
+@contextmanager
+def search_server(stack: RunningStack) -> Iterator[Server]:
+    """Yield the stack's server; the indexes that were made under the prefix are deleted in the end."""
+    server = Server(stack.endpoints.elasticsearch_url)
+    yield server
+    clear(server.client, server.prefix)
+    server.client.close()
 
 
 def clear(client: Client, prefix: str) -> None:

@@ -11,17 +11,19 @@ from headrace.cli.context import open_context
 from headrace.control import sink as control_sink
 from headrace.control import source as control_source
 from headrace.control.context import Context
+from headrace.control.lag import measure
 from headrace.control.registry import Registry
 from headrace.demo import shop
 from headrace.demo.compare import Comparison
 from headrace.demo.ledger import Tally
+from headrace.demo.lookout import behind
 from headrace.demo.pipeline import open_stores, register
 from headrace.demo.stock import TABLES, Sizes
 from headrace.demo.stores.base import Store
 from headrace.demo.verdict import compare_all
 from headrace.demo.workload import Workload
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle
+from tests.support.waiting import settle, until
 
 __all__ = ["Shop", "open_shop"]
 
@@ -81,6 +83,24 @@ class Shop:
         """Compare every row now; what is on its way counts as missing."""
         with self.stores() as stores:
             return compare_all(self.dsn, stores, TABLES)
+
+    def is_equal(self) -> bool:
+        """Return whether every row is equal in every sink; False while a store cannot be read."""
+        try:
+            return all(comparison.equal for comparison in self.compare())
+        except Exception:  # noqa: BLE001 - whatever a store says that is just being restored
+            return False
+
+    def until_equal(self, timeout: float = 240.0) -> None:
+        """Wait until every row is equal in every sink, whatever `lag` says; fail with what it says then.
+
+        A store that was restored may have all of the shop's history applied to it again.
+        """
+        until(self.is_equal, timeout, why=self._differing)
+
+    def _differing(self) -> str:
+        told = behind(measure(self.context))
+        return "\n".join([str(one.as_dict()) for one in self.compare() if not one.equal] + [told])
 
     def drain(self, timeout: float = 120.0) -> None:
         """Wait until it is proven that every sink shows what was committed until now."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.local.credentials import REDIS_ADMIN, Credentials
 from headrace.local.endpoints import Endpoints
 from headrace.local.home import Home
 from headrace.local.stack import Stack
@@ -28,6 +29,14 @@ class RunningStack:
 
     stack: Stack
     endpoints: Endpoints
+
+    @property
+    def redis_admin_url(self) -> str:
+        """Redis as its administrator, who may change its settings."""
+        known = Credentials.load(self.home.root)
+        assert known is not None
+        place = self.endpoints.redis_url.rpartition("@")[2]
+        return f"redis://{REDIS_ADMIN}:{known.redis_admin}@{place}"
 
     @property
     def home(self) -> Home:

@@ -13,11 +13,13 @@ from headrace.demo.lookout import Lookout, behind, shows_all_since
 __all__ = ["letters", "settle", "until"]
 
 
-def until(true: Callable[[], bool], seconds: float = 150.0) -> None:
-    """Return as soon as something is true; fail if it does not come true in time."""
+def until(
+    true: Callable[[], bool], seconds: float = 150.0, *, why: Callable[[], object] = lambda: ""
+) -> None:
+    """Return as soon as something is true; fail if it does not come true in time, saying ``why``."""
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "it did not come true in time"
+        assert time.monotonic() < deadline, f"it did not come true in time {why()}"
         time.sleep(0.2)
 
 

@@ -10,9 +10,9 @@ import pytest
 from connectors.base import Hold
 from headrace.control.connect import ConnectorState
 from headrace.control.lag import LagReport, State, TableLag, judge
-from headrace.control.observation import Next, SinkSeen, SourceSeen
+from headrace.control.observation import Next, Silence, SinkSeen, SourceSeen
 from headrace.control.progress import SinkProgress, TableProgress
-from headrace.control.registry import SinkEntry, SourceEntry, SourceTableEntry
+from headrace.control.registry import SinkEntry, SourceEntry, SourceTableEntry, VerdictEntry
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 NOW = 1_800_000_000_000
@@ -70,6 +70,7 @@ SOURCE = SourceSeen(
     ends={(TOPIC, 0): (0, 1000)},
     topic_ids={TOPIC: "t1"},
     now_ms=NOW,
+    unwatched_s=1.0,
 )
 PROGRESS = SinkProgress(
     state="running",
@@ -79,6 +80,7 @@ PROGRESS = SinkProgress(
     next_offsets={(TOPIC, 0): 1000},
     tables={"public.orders": TableProgress(applied=1000, last_commit_ms=NOW - 60_000)},
     latency_ms={"p50": 150, "p99": 300, "count": 10},
+    checked_ms=NOW - 400,
 )
 SINK = SinkSeen(
     entry=SinkEntry(
@@ -114,6 +116,33 @@ def test_all_settled_and_a_fresh_heartbeat_is_in_sync() -> None:
     assert report.tables[0].state is State.STREAMING
     assert report.tables[0].freshness_seconds == pytest.approx(0.5)
     assert report.sources[0].slot_lag_bytes == 100
+    assert report.in_sync_age_seconds == pytest.approx(0.5)
+    assert (report.shows(0.4), report.shows(0.6)) == (False, True)
+
+
+@pytest.mark.parametrize("age", [None, 30.0, -30.0])
+def test_a_source_whose_catalogue_nobody_looks_at_is_not_green(age: float | None) -> None:
+    report = _report(replace(SOURCE, unwatched_s=age))
+    assert not report.in_sync
+    assert not report.shows(1_000.0)
+    assert report.tables[0].state is State.DEGRADED
+    assert "catalogue was not looked at" in report.tables[0].reason
+
+
+def test_a_new_table_is_a_note_with_its_two_commands_and_changes_no_state() -> None:
+    report = _report(replace(SOURCE, newcomers=(TableId("public", "new one"), TableId("public", "b"))))
+    assert report.in_sync
+    (note,) = report.sources[0].notes
+    assert note.tables == ("public.new one", "public.b")
+    assert note.remedy == "headrace source tables add shop 'public.new one' public.b"
+    assert note.decline == "headrace source tables decline shop 'public.new one' public.b"
+    assert _report().sources[0].notes == ()
+
+
+def test_a_table_whose_first_rows_are_being_read_is_not_in_sync() -> None:
+    loading = _verdict(state="snapshotting", code="TABLE_FIRST_LOAD")
+    report = _report(replace(SOURCE, verdicts=(loading,)))
+    assert (report.in_sync, report.tables[0].state) == (False, State.SNAPSHOTTING)
 
 
 def test_an_installation_without_sinks_is_never_in_sync() -> None:
@@ -143,9 +172,84 @@ def test_a_row_read_by_a_snapshot_proves_nothing_about_freshness() -> None:
 
 
 def test_a_sink_that_has_read_further_than_the_ends_looked_at_before_is_not_behind() -> None:
-    assert (
-        _one(sink=replace(SINK, progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 1010}))).lag_records == 0
-    )
+    further = replace(SINK, progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 1010}))
+    assert _one(sink=further).lag_records == 0
+    assert _report(sink=further).in_sync
+
+
+def test_a_sink_that_has_read_further_than_the_ends_looked_at_afterwards_shows_that_kafka_went_back() -> None:
+    progress = replace(PROGRESS, next_offsets={(TOPIC, 0): 1010})
+    found = _one(sink=replace(SINK, progress=progress, beyond={(TOPIC, 0): (1010, 1005)}))
+    assert found.state is State.RESYNC_REQUIRED
+    assert "ends at 1005" in found.reason
+    assert "up to 1010" in found.reason
+
+
+def test_a_sink_that_reads_a_topic_as_another_incarnation_is_not_in_sync() -> None:
+    found = _one(sink=replace(SINK, other_lives=frozenset({TOPIC})))
+    assert (found.state, found.remedy) == (State.RESYNC_REQUIRED, "headrace recover shop")
+
+
+@pytest.mark.parametrize("beat", [NOW - 3_100, NOW - 9_000, NOW + 1_100, NOW + 3_600_000])
+def test_without_a_young_heartbeat_nothing_is_in_sync(beat: int) -> None:
+    assert not _report(replace(SOURCE, beat_ms=beat)).in_sync
+
+
+def test_a_clock_that_was_set_back_is_told() -> None:
+    found = _one(replace(SOURCE, beat_ms=NOW + 3_600_000))
+    assert found.state is State.DEGRADED
+    assert "clock was set back" in found.reason
+    assert _report(replace(SOURCE, beat_ms=NOW + 600)).in_sync  # the database's clock and ours
+
+
+@pytest.mark.parametrize("checked", [None, NOW - 3_100, NOW + 3_600_000])
+def test_without_a_young_look_at_the_store_nothing_is_in_sync(checked: int | None) -> None:
+    assert not _report(sink=replace(SINK, progress=replace(PROGRESS, checked_ms=checked))).in_sync
+
+
+def test_a_store_that_does_not_tell_what_it_holds_is_degraded() -> None:
+    found = _one(sink=replace(SINK, progress=replace(PROGRESS, checked_ms=NOW - 11_000)))
+    assert found.state is State.DEGRADED
+    assert "for 11 s" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("checked", "state"),
+    [
+        (None, State.CATCHING_UP),
+        (NOW - 11_000, State.CATCHING_UP),
+        (NOW - 61_000, State.DEGRADED),
+        (NOW + 3_600_000, State.DEGRADED),
+    ],
+)
+def test_a_store_that_takes_another_tables_rows_is_asked_later(checked: int | None, state: State) -> None:
+    sink = replace(SINK, progress=replace(PROGRESS, checked_ms=checked))
+    busy = replace(sink, following={"shop.public.other": Next(NOW - 9_000, snapshot=True)})
+    assert _one(sink=busy).state is state
+    assert not _report(sink=busy).in_sync
+    # Changes come in small batches: a store that is not asked then does not answer.
+    changes = replace(sink, following={"shop.public.other": Next(NOW - 9_000, snapshot=False)})
+    assert _one(sink=changes).state is State.DEGRADED
+    assert _one(sink=sink).state is State.DEGRADED
+
+
+def test_trouble_of_one_table_is_the_word_of_that_table_only() -> None:
+    trouble = {
+        "code": "ES_INDEX_MISSING",
+        "state": "failed",
+        "message": "the index is gone",
+        "hint": "do this",
+        "since_ms": NOW,
+    }
+    counters = {"public.orders": TableProgress(trouble=trouble), "public.other": TableProgress()}
+    found = _one(sink=replace(SINK, progress=replace(PROGRESS, tables=counters)))
+    assert (found.state, found.reason, found.remedy) == (State.FAILED, "the index is gone", "do this")
+    counters = {"public.orders": TableProgress(), "public.other": TableProgress(trouble=trouble)}
+    assert _report(sink=replace(SINK, progress=replace(PROGRESS, tables=counters))).in_sync
+
+
+def _silence(reason: str) -> Silence:
+    return Silence(reason, "mend it")
 
 
 @pytest.mark.parametrize(
@@ -158,9 +262,9 @@ def test_a_sink_that_has_read_further_than_the_ends_looked_at_before_is_not_behi
         (replace(SOURCE, connector=FAILED), State.FAILED, "boom"),
         (replace(SOURCE, connector=ABSENT), State.FAILED, "lost the connector"),
         (replace(SOURCE, connector=ConnectorState("PAUSED", "PAUSED", "")), State.PAUSED, "paused"),
-        (replace(SOURCE, connector=None, silent=("Connect does not answer",)), State.DEGRADED, "Connect"),
-        (replace(SOURCE, hold=None, silent=("The database does not let us in",)), State.DEGRADED, "database"),
-        (replace(SOURCE, ends=None, topic_ids=None, beat_ms=None, silent=("Kafka does not answer",)),
+        (replace(SOURCE, connector=None, silent=(_silence("no Connect"),)), State.DEGRADED, "no Connect"),
+        (replace(SOURCE, hold=None, silent=(_silence("the database refuses"),)), State.DEGRADED, "database"),
+        (replace(SOURCE, ends=None, topic_ids=None, beat_ms=None, silent=(_silence("Kafka is away"),)),
          State.DEGRADED, "Kafka"),
         (replace(SOURCE, loaded=False), State.SNAPSHOTTING, "initial snapshot"),
         (replace(SOURCE, connector=UNASSIGNED), State.DEGRADED, "unassigned"),
@@ -233,3 +337,48 @@ def test_the_report_is_ready_for_json() -> None:
     assert value["in_sync"] is True
     assert value["tables"][0]["state"] == "streaming"
     assert value["sinks"][0]["latency_ms"]["p50"] == 150
+
+
+def _verdict(**changes: Any) -> VerdictEntry:
+    known: dict[str, Any] = {
+        "source": "shop",
+        "topic": TOPIC,
+        "sink": "",
+        "code": "TYPE",
+        "state": "resync_required",
+        "reason": "the type of amount has changed",
+        "remedy": "headrace resnapshot shop public.orders",
+        "first_ms": NOW,
+        "last_ms": NOW,
+        "healed": {},
+    }
+    return VerdictEntry(**{**known, **changes})
+
+
+def test_a_verdict_that_stands_is_the_table_s_word() -> None:
+    found = _one(replace(SOURCE, verdicts=(_verdict(),)))
+    assert (found.state, found.remedy) == (State.RESYNC_REQUIRED, "headrace resnapshot shop public.orders")
+    assert not _report(replace(SOURCE, verdicts=(_verdict(state="degraded"),))).in_sync
+    assert _one(replace(SOURCE, verdicts=(_verdict(sink="other"),))).state is State.STREAMING
+    assert _one(replace(SOURCE, verdicts=(_verdict(healed={"search": NOW}),))).state is State.STREAMING
+
+
+@pytest.mark.parametrize(("held", "spare", "said"), [(9, 1, True), (9, 4, False), (9, None, False)])
+def test_a_slot_that_nears_its_end_is_told(held: int, spare: int | None, said: bool) -> None:
+    report = _report(replace(SOURCE, hold=_hold(held_bytes=held << 20, spare_bytes=spare and spare << 20)))
+    assert report.sources[0].state is State.STREAMING
+    assert ("the slot is lost when 1 MiB more" in report.sources[0].reason) == said
+    assert report.in_sync
+    hold = _hold(held_bytes=held << 20, spare_bytes=spare and spare << 20, active=False)
+    assert ("the slot is lost when" in _report(replace(SOURCE, hold=hold)).sources[0].reason) == said
+
+
+@pytest.mark.parametrize(("kept_s", "said"), [(100, True), (1000, False), (-0.001, False)])
+def test_a_sink_that_kafka_will_not_wait_for_is_told_in_time(kept_s: float, said: bool) -> None:
+    entry = _source_entry()
+    entry.settings = {**entry.settings, "retention_ms": int(kept_s * 1000)}
+    paused = replace(SINK, paused=True, progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 900}))
+    paused = replace(paused, following={TOPIC: Next(NOW - 90_000, snapshot=False)})
+    found = _one(replace(SOURCE, entry=entry), paused)
+    assert found.state is State.PAUSED
+    assert ("Kafka forgets the oldest change that is not applied in 0 min" in found.reason) == said

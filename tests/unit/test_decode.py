@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from connectors.debezium import Decoder, Drift
 from headrace.model.change import Change, Op, Origin, Poison, Truncate
+from headrace.model.key import Key
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 PLACEHOLDER = "__headrace_unavailable_0123456789abcdef"
@@ -183,6 +184,14 @@ def test_what_is_no_change_is_poison_with_a_reason(
     assert record.reason
 
 
+def test_a_reason_names_the_column_and_shows_nothing_of_its_value(decoder: Decoder) -> None:
+    for name, after in {"score": row(score="s3cret-value"), "blob": row(blob="s3cret-value!")}.items():
+        record = decoder.decode(ORIGIN, "c", None, after)
+        assert isinstance(record, Poison)
+        assert name in record.reason
+        assert "s3cret" not in record.reason
+
+
 @given(
     op=st.sampled_from(["c", "u", "r", "d", "t", "m", None, "?"]),
     before=st.none() | st.text() | st.recursive(st.none() | st.integers(), st.lists).map(json.dumps),
@@ -192,3 +201,51 @@ def test_what_is_no_change_is_poison_with_a_reason(
 )
 def test_nothing_makes_decode_raise(op: str | None, before: str | None, after: str | None) -> None:
     Decoder(SCHEMA, 2, PLACEHOLDER).decode(ORIGIN, op, before, after)
+
+
+def test_a_record_that_was_emptied_for_its_size_names_its_row_or_is_a_delete(decoder: Decoder) -> None:
+    value = b'{"headrace_too_large":3000000,"before":null,"after":null,"op":"%s","source":{"lsn":5}}'
+    record = decoder.decode_raw(ORIGIN, b'{"id":7,"line":"a"}', value.replace(b"%s", b"u"))
+    assert isinstance(record, Poison)
+    assert (record.code, record.key) == ("RECORD_TOO_LARGE", Key.of(["7", "a"]))
+    assert "3,000,000" in record.reason
+    gone = decoder.decode_raw(ORIGIN, b'{"id":7,"line":"a"}', value.replace(b"%s", b"d"))
+    assert isinstance(gone, Change)
+    assert (gone.op, gone.key) == (Op.DELETE, Key.of(["7", "a"]))
+
+
+def test_an_array_of_nulls_only_may_be_one_of_several_dimensions(decoder: Decoder) -> None:
+    refused = decoder.decode(ORIGIN, "c", None, row(counts=[None, None]))
+    assert isinstance(refused, Poison)
+    assert refused.code == "RECORD_MALFORMED"
+    assert "counts" in refused.reason
+    for kept in ([None, 1], [], None):
+        change = decoder.decode(ORIGIN, "c", None, row(counts=kept))
+        assert isinstance(change, Change)
+        assert change.row["counts"] == kept
+
+
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "moved", "kept"),
+    [
+        (LogicalType.DATE, [-141_417, -703_383], [-141_416, 19_782, 2_146_033_979, -622_191_234]),
+        (LogicalType.TIMESTAMP, [-141_416 * DAY_US - 1], [-141_416 * DAY_US, -(2**63), 2**63 - 1]),
+        (
+            LogicalType.TIMESTAMPTZ,
+            ["0044-03-15T12:00:00Z", "-0043-03-13T12:00:00Z", "1582-10-20T00:00:00Z"],
+            ["1582-10-26T00:00:00Z", "+10000-01-01T00:00:00Z", "infinity", "-infinity"],
+        ),
+    ],
+)
+def test_times_that_java_moves_inside_an_array_are_refused(
+    kind: LogicalType, moved: list[Any], kept: list[Any]
+) -> None:
+    decoder = one_column(Column("v", kind, dimensions=1))
+    for value in moved:
+        refused = decoder.decode(ORIGIN, "c", None, json.dumps({"id": 1, "v": [kept[0], value]}))
+        assert isinstance(refused, Poison), value
+        assert "inside an array" in refused.reason
+    assert isinstance(decoder.decode(ORIGIN, "c", None, json.dumps({"id": 1, "v": kept})), Change)

@@ -25,21 +25,21 @@ SINKS = ("search", "cache", "lake")
 
 
 def lag(table: str = "orders", sink: str = "cache", **changed: object) -> TableLag:
-    calm = TableLag("shop", f"public.{table}", sink, State.STREAMING, "", "", 0, 1.2, 12_345, 0, 0, 0, 1)
+    calm = TableLag("shop", f"public.{table}", sink, State.STREAMING, "", "", 0, 1.2, 12_345, 0, 0, 0, 1, 0.4)
     return replace(calm, **changed)  # type: ignore[arg-type]
 
 
 def report(*tables: TableLag, in_sync: bool = True) -> LagReport:
     sinks = tuple(SinkLag(s, "redis", "shop", State.STREAMING, "", "", {}, None, None) for s in SINKS)
     source = SourceLag("shop", State.STREAMING, "", "", 12 << 20, 0, None, 0.4)
-    return LagReport(1, in_sync, (source,), sinks, tables)
+    age = max((table.freshness_seconds or 0.0 for table in tables), default=0.0)
+    return LagReport(1, in_sync, (source,), sinks, tables, age if in_sync else None)
 
 
 def test_only_a_state_of_after_the_moment_proves_anything() -> None:
     since = shows_all_since(100.0)
     assert since(Look(report(lag(freshness_seconds=0.5)), began=101.0))
     assert not since(Look(report(lag(freshness_seconds=1.5)), began=101.0))
-    assert not since(Look(report(lag(freshness_seconds=None)), began=101.0))
     assert not since(Look(report(lag(freshness_seconds=0.5), in_sync=False), began=101.0))
 
 

@@ -74,5 +74,7 @@ def test_commands_that_a_page_names_exist(page: Path) -> None:
             children = getattr(command, "commands", {})
             if not children:
                 break
+            if word not in children and "start" in children:
+                break  # the name of a source: `start` may be left out
             assert word in children, f"there is no “headrace {line.strip()}”"
             command = children[word]

@@ -70,10 +70,6 @@ def test_every_type_has_a_field() -> None:
         ({"status": 404}, APPLIED),
         ({"status": 409, "error": {"type": "version_conflict_engine_exception", "reason": "…"}}, STALE),
         ({"status": 429, "error": {"type": "es_rejected_execution_exception", "reason": "full"}}, Deferred),
-        (
-            {"status": 503, "error": {"type": "unavailable_shards_exception", "reason": "no primary"}},
-            Deferred,
-        ),
         ({"status": 500, "error": {"type": "already_closed_exception", "reason": "dying"}}, Deferred),
         ({"status": 404, "error": {"type": "shard_not_found_exception", "reason": "gone"}}, Deferred),
         ({"status": 400, "error": {"type": "illegal_argument_exception", "reason": "no"}}, Rejected),
@@ -82,6 +78,34 @@ def test_every_type_has_a_field() -> None:
 def test_what_becomes_of_an_item(item: dict[str, object], outcome: Outcome | type) -> None:
     result = outcome_of(item)
     assert result == outcome or type(result) is outcome
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "kept"),
+    [
+        (
+            "document_parsing_exception",
+            "failed to parse field [n] of type [long] in document. Preview of field's value: 's3cret'",
+            "field “n” of type long",
+        ),
+        (
+            "illegal_argument_exception",
+            "at least one immense term in field=\"n\" (…). The prefix of the first immense term is: 's3cret'",
+            "field “n”",
+        ),
+        ("illegal_argument_exception", "cannot take [s3cret]", "illegal_argument_exception"),
+        (
+            "strict_dynamic_mapping_exception",
+            "[1:9] mapping set to strict, dynamic introduction of [n] within [_doc] is not allowed",
+            "introduction of [n]",
+        ),
+    ],
+)
+def test_a_reason_shows_nothing_of_a_value(kind: str, reason: str, kept: str) -> None:
+    result = outcome_of({"status": 400, "error": {"type": kind, "reason": reason}})
+    assert isinstance(result, Rejected)
+    assert kept in result.reason
+    assert "s3cret" not in result.reason
 
 
 @pytest.mark.parametrize(

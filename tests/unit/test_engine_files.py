@@ -11,6 +11,7 @@ from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, wri
 from headrace.model.errors import SinkError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from spark_jobs.explain import explain
+from spark_jobs.held import Holds
 from spark_jobs.offsets import planned
 from spark_jobs.progress import Progress
 from spark_jobs.report import Report
@@ -75,6 +76,18 @@ def test_counters_go_on_after_a_restart(tmp_path: Path) -> None:
     assert told["tables"]["public.t"]["last_commit_ms"] == 5
     assert told["offsets"] == {"shop.public.t": {"0": 6}}
     assert told["first_row_ms"] is not None
+
+
+def test_rows_behind_are_counted_as_the_checkpoint_says_and_not_as_an_earlier_process_did(
+    tmp_path: Path,
+) -> None:
+    path, holds = tmp_path / "progress.json", Holds()
+    holds.hold("public.t", "1", 5)
+    Progress(path, spec(tmp_path)).request(Report(holds=holds))
+    later = Progress(path, spec(tmp_path))
+    later.behind(Holds().counts())
+    later.write()
+    assert json.loads(path.read_text())["tables"]["public.t"]["behind"] == 0
 
 
 def test_a_torn_progress_file_is_no_obstacle(tmp_path: Path) -> None:

@@ -26,6 +26,11 @@ from spark_jobs.moves import Burial
 from tests.support.small_table import SCHEMA, TABLE, apply, change, sink, state
 
 
+def carry(folder: Path, begin: int) -> Carry:
+    """Return what is carried for the records from an offset on."""
+    return Carry(folder, {("t", 0): begin})
+
+
 def moved(offset: int, old: int, new: int, lsn: int) -> list[Change]:
     """Return the two records of a key change whose large value ``b`` did not change."""
     halves = [change(offset, old, Op.DELETE), change(offset + 1, new, absent=frozenset({"b"}))]
@@ -84,13 +89,23 @@ def test_a_row_moves_on_with_its_value_from_where_a_shorter_batch_has_put_it(end
     assert state(target) == {str(ends): {"id": ends, "a": "a5", "b": "large"}}
 
 
+def test_a_row_that_another_engine_moved_to_a_key_whose_row_was_deleted_before_keeps_its_value() -> None:
+    target = sink()
+    apply([change(0, 1, b="large")], target)
+    before, move = [change(1, 2), change(2, 2, Op.DELETE)], moved(3, 1, 2, lsn=9)
+    apply([*before, *move], target)
+    report = apply([*before, *move, change(5, 2, absent=frozenset({"b"}))], target)
+    assert not report.rejects
+    assert state(target) == {"2": {"id": 2, "a": "a5", "b": "large"}}
+
+
 def test_so_it_does_when_the_batch_ends_between_the_halves(tmp_path: Path) -> None:
     target = sink()
     apply([change(0, 1, b="large")], target)
     first, (delete, create) = moved(1, 1, 2, lsn=9), moved(3, 2, 1, lsn=11)
     apply(first, target)
-    assert not apply([*first, delete], target, Carry(tmp_path, 1)).rejects
-    assert not apply([create], target, Carry(tmp_path, 2)).rejects
+    assert not apply([*first, delete], target, carry(tmp_path, 1)).rejects
+    assert not apply([create], target, carry(tmp_path, 4)).rejects
     assert state(target) == {"1": {"id": 1, "a": "a4", "b": "large"}}
 
 
@@ -193,16 +208,18 @@ def test_a_key_change_keeps_its_values_wherever_batches_end_and_run_again(
     records, rows = happen(drawn)
     target = sink()
     with tempfile.TemporaryDirectory() as folder:
-        for batch, size in enumerate(sizes):
+        done = 0
+        for size in sizes:
             part, records = records[:size], records[size:]
-            carry = Carry(Path(folder), batch)
+            kept = carry(Path(folder), done)
+            done += len(part)
             for crashes_after_settling in [rng.random() < 0.5, True][rng.random() < 0.6 :]:
-                report = apply(part, target, carry)
+                report = apply(part, target, kept)
                 assert report.error is None
                 assert report.rejects == []
                 if crashes_after_settling:
-                    carry.discard(report.spent)
-        report = apply(records, target, Carry(Path(folder), len(sizes)))
+                    kept.discard(report.spent)
+        report = apply(records, target, carry(Path(folder), done))
         assert report.rejects == []
         assert state(target) == rows
 
@@ -280,15 +297,15 @@ def test_what_is_carried_is_private_and_goes_when_it_is_used(tmp_path: Path) -> 
     target = sink()
     apply([change(0, 1, b="large")], target)
     delete, create = moved(1, 1, 2, lsn=9)
-    apply([delete], target, Carry(tmp_path, 1))
+    apply([delete], target, carry(tmp_path, 1))
     (held,) = tmp_path.iterdir()
     assert held.stat().st_mode & 0o777 == 0o600
     assert state(target) == {}
     # A batch of other partitions comes between.
-    apply([], target, Carry(tmp_path, 2))
-    report = apply([create], target, Carry(tmp_path, 3))
+    apply([], target, Carry(tmp_path, {("u", 0): 7}))
+    report = apply([create], target, carry(tmp_path, 2))
     assert state(target) == {"2": {"id": 2, "a": "a2", "b": "large"}}
-    Carry(tmp_path, 3).discard(report.spent)
+    carry(tmp_path, 2).discard(report.spent)
     assert not list(tmp_path.iterdir())
 
 
@@ -301,8 +318,9 @@ def test_a_row_of_any_values_is_carried_unharmed(tmp_path: Path) -> None:
         "d": 2**63,
     }
     origin = Origin("a@b-c", 12, 7, lsn=2**40)
-    Carry(tmp_path, 4).keep(origin, TABLE, Burial(Key.of(["%", None]), row))
-    carried = Carry(tmp_path, 5).kept()["a@b-c", 12]
+    place = "a@b-c", 12
+    Carry(tmp_path, {place: 5}).keep(origin, TABLE, Burial(Key.of(["%", None]), row))
+    carried = Carry(tmp_path, {place: 8}).kept()[place]
     assert carried.burial == Burial(Key.of(["%", None]), row)
     assert (carried.lsn, carried.table) == (2**40, TABLE)
-    assert Carry(tmp_path, 4).kept() == {}
+    assert Carry(tmp_path, {place: 7}).kept() == {}

@@ -11,6 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.control import deadletters
+from headrace.control.context import Context
+from headrace.control.deadletters import Chosen, LetterState
+from headrace.control.registry import Registry
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
 from spark_jobs.held import Holds, load_holds, save_holds
@@ -46,6 +50,10 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from headrace.model.errors import EnvironmentError_
+from headrace.control import deadletters
+from headrace.control.context import Context
+from headrace.control.deadletters import Chosen, LetterState
+from headrace.control.registry import Registry
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
 from spark_jobs.letters import write_letters
@@ -93,3 +101,32 @@ def test_parts_of_a_batch_add_up_in_either_order() -> None:
     other.add(healed)
     other.add(rejected)
     assert one.settled() == other.settled() == Holds({"t": {"1": [9]}})
+
+
+@pytest.mark.parametrize("became", [LetterState.SUPERSEDED, LetterState.REPLAYED])
+def test_a_letter_waits_again_when_its_row_lacks_the_change_again(
+    context: Context, became: LetterState
+) -> None:
+    """A store that was lost is filled again, and refuses the same change as before."""
+    position = Position(1, 7)
+    file = context.dead_letters / "cache" / "a.avro"
+    file.parent.mkdir(parents=True)
+    write_letters(
+        file, [Letter(LetterId("t", 1, 0, 7), "cache", "public.t", "C", "r", "5", 0, "", b"k", b"v")]
+    )
+    behind = Holds()
+    behind.hold("public.t", "5", position.version)
+
+    def waiting(holds: Holds) -> int:
+        save_holds(context.checkpoints / "cache", holds)
+        return len(deadletters.letters(context, Chosen()))
+
+    assert waiting(behind) == 1
+    (letter,) = deadletters.letters(context, Chosen())
+    if became is LetterState.REPLAYED:
+        with Registry(context.registry).begin() as session:
+            deadletters._decide(session, letter.number, became)
+    assert waiting(Holds()) == 0
+    (letter,) = deadletters.letters(context, Chosen(state=None))
+    assert letter.state == became.value
+    assert waiting(behind) == 1

@@ -147,10 +147,19 @@ def test_home_is_purged_whole_and_nothing_else(tmp_path: Path) -> None:
     home.purge()
 
 
-def test_home_can_be_passed_by_other_accounts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("passable", "mode"), [(False, 0o700), (True, 0o711)])
+def test_a_home_is_its_owners_even_after_somebody_opened_it(
+    tmp_path: Path, passable: bool, mode: int
+) -> None:
     home = Home(tmp_path / "home")
-    home.create()
-    assert stat.S_IMODE(home.root.stat().st_mode) == 0o755
+    home.create(passable=passable)
+    for path in (home.root, *home.root.iterdir()):
+        if path.is_dir():
+            path.chmod(0o777)
+    home.create(passable=passable)
+    on_the_way = {home.root, home.root / "data", home.root / "config", home.logs}
+    found = {p: stat.S_IMODE(p.stat().st_mode) for p in (home.root, *home.root.iterdir()) if p.is_dir()}
+    assert found == {path: mode if path in on_the_way else 0o700 for path in found}
     assert home.registry_url == f"sqlite:///{home.root}/registry.db"
 
 

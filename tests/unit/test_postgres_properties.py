@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from connectors.postgres import PostgresSource
 from connectors.postgres.properties import connector_properties
 from connectors.postgres.types import is_list, logical_type, numeric_digits
 from connectors.registry import build, kind_of
+from headrace.config.source import SourceSettings
 from headrace.model.errors import UsageError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
@@ -76,6 +78,29 @@ def test_an_address_java_cannot_reach_is_refused(host: str) -> None:
     with pytest.raises(UsageError) as caught:
         _properties(_capture(TableId("public", "t")), host=host)
     assert caught.value.code == "SOURCE_URL_INVALID"
+
+
+def test_no_property_of_the_connector_comes_with_an_address() -> None:
+    """G8: only libpq reads an address, and only what it says of TLS is passed on."""
+    named = {
+        "connector.class": "evil.Connector",
+        "transforms": "x",
+        "database.initial.statements": "DROP TABLE t",
+        "producer.override.sasl.jaas.config": "com.sun.security.auth.module.JndiLoginModule required;",
+        "options": "-c IntervalStyle=iso_8601",
+        "passfile": "/etc/shadow",
+        "service": "x",
+        "sslmode": "require",
+    }
+    capture = _capture(TableId("public", "t"))
+    plain, told = _properties(capture), _properties(capture, **named)
+    assert {name: value for name, value in told.items() if plain.get(name) != value} == {
+        "database.sslmode": "require"
+    }
+    for name in ("connector.class", "transforms", "database.initial.statements"):
+        with pytest.raises(UsageError) as caught:
+            PostgresSource(f"postgres://me@db/shop?{name}=evil")
+        assert caught.value.code == "SOURCE_URL_INVALID"
 
 
 def test_derived_names_are_legal_however_long_the_source_name() -> None:
@@ -163,3 +188,13 @@ def test_a_sparse_vector_is_taken_when_its_dimensions_can_be_counted(
 )
 def test_numeric_digits(typmod: int, digits: tuple[int | None, int | None]) -> None:
     assert numeric_digits(typmod) == digits
+
+
+def test_records_are_bounded_where_the_worker_can_and_fit_the_producer() -> None:
+    capture = replace(_capture(TableId("public", "t")), settings=SourceSettings(max_record_bytes=2 << 20))
+    properties = _properties(capture)
+    assert properties["value.converter"] == "headrace.connect.BoundedJsonConverter"
+    assert properties["value.converter.max.bytes"] == str(2 << 20)
+    assert int(properties["producer.override.max.request.size"]) > 2 << 20
+    without = replace(capture, settings=SourceSettings(bounded=False))
+    assert _properties(without)["value.converter"].endswith(".JsonConverter")

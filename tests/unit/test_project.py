@@ -32,7 +32,9 @@ def files() -> list[Path]:
             for name in folders
             if name == ".ci" or not (name in LEFT_OUT or name.startswith(".") or name.endswith(".egg-info"))
         ]
-        found += [Path(folder, name) for name in names if not name.endswith((".pyc", ".log"))]
+        found += [
+            Path(folder, name) for name in names if not name.endswith((".pyc", ".log")) and name != ".git"
+        ]
     return sorted(found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.control.snapshot import Snapshot, SnapshotState
+from headrace.control.snapshot import Snapshot, SnapshotState, told_by
 
 TABLES = ("public.orders", "public.a b")
 
@@ -25,3 +25,20 @@ def test_a_table_passed_over_is_unread(
     state: SnapshotState, scanned: dict[str, int], trouble: dict[str, str], unread: dict[str, str]
 ) -> None:
     assert Snapshot(state, scanned, trouble).unread(TABLES) == unread
+
+
+@pytest.mark.parametrize(
+    ("kinds", "state"),
+    [
+        ("", SnapshotState.PENDING),
+        ("STARTED IN_PROGRESS", SnapshotState.RUNNING),
+        ("STARTED TABLE_SCAN_COMPLETED COMPLETED", SnapshotState.COMPLETED),
+        ("STARTED COMPLETED SKIPPED", SnapshotState.COMPLETED),
+        ("STARTED SKIPPED", SnapshotState.PASSED_OVER),
+        ("SKIPPED", SnapshotState.PASSED_OVER),
+        ("STARTED SKIPPED STARTED", SnapshotState.RUNNING),
+        ("STARTED STARTED COMPLETED", SnapshotState.COMPLETED),
+    ],
+)
+def test_only_a_snapshot_that_was_completed_counts(kinds: str, state: SnapshotState) -> None:
+    assert told_by({"type": kind} for kind in kinds.split()).state is state

@@ -9,6 +9,7 @@ from elasticsearch import Elasticsearch
 from headrace.demo.compare import Found
 from headrace.demo.spelling import embedded
 from headrace.demo.stores.base import Asked, Facts, address
+from headrace.model.errors import SinkUnavailable
 from headrace.model.key import Key
 from headrace.model.schema import TableSchema
 
@@ -68,6 +69,9 @@ class SearchStore:
         ]
         # The answers come in the order of the questions.
         found = self._client.mget(docs=documents, source=False)["docs"]
+        if any("error" in answer for answer in found):
+            # After a restart an index is away for a while, which does not mean that a row is missing.
+            raise SinkUnavailable("Elasticsearch does not know of every row just now.", code="ES_NO_SHARD")
         return {question for question, answer in zip(asked, found, strict=True) if answer.get("found")}
 
     def close(self) -> None:

@@ -21,9 +21,9 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from headrace.model.change import Change, Op
 from headrace.model.outcome import APPLIED
+from headrace.observe.disk import sync
 from sinks.delta import DeltaSink
 from sinks.delta.encode import encode
-from sinks.delta.files import sync
 from sinks.delta.keys import key_ids
 from sinks.delta.shape import KEY, VERSION, shape_of
 from tests.bench.apply.cpu import Sampler

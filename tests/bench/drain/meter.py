@@ -16,6 +16,7 @@ __all__ = ["Meter"]
 
 _EVERY_S = 0.25
 _MIB = 1 << 20
+_CONTROL = "headrace.control."
 
 Spent = dict[str, float]
 
@@ -23,8 +24,8 @@ Spent = dict[str, float]
 class Meter:
     """Counts, while it is entered, processor seconds and the peak of resident memory per process.
 
-    A server counts with its children; the engine as what it consists of: its guardian, the driver's Python,
-    the driver's JVM and the Python workers. ``bench``, which asks and waits, is listed to be seen.
+    A server counts with its children; the engine as what it consists of: its guardian, the watcher, the
+    driver's Python, the driver's JVM and the Python workers. ``bench``, which asks and waits, is listed, too.
 
     Args:
         run: Directory of the stack's pid files.
@@ -108,11 +109,15 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 def _engine(pid: int) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield the engine's processes: guardian → driver → its JVM → Python workers."""
+    """Yield the engine's processes: guardian → watcher and such; driver → its JVM → Python workers."""
     try:
         guardian = psutil.Process(pid)
         yield "engine guardian", guardian
         for driver in guardian.children():
+            module = next((word for word in driver.cmdline() if word.startswith(_CONTROL)), "")
+            if module:
+                yield module.removeprefix(_CONTROL), driver
+                continue
             yield "driver Python", driver
             for jvm in driver.children():
                 yield "driver JVM", jvm

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from headrace.config.kafka import KafkaAddress
+
 __all__ = ["Row", "Table", "Task"]
 
 
@@ -121,7 +123,7 @@ def consume(task: Task, writer: Writer) -> int:
     """Read the topics to their ends, a batch at a time; return how many changes there were."""
     consumer = Consumer(
         {
-            "bootstrap.servers": task.bootstrap,
+            **KafkaAddress.parse(task.bootstrap).librdkafka(),
             "group.id": task.group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,

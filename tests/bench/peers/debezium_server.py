@@ -112,6 +112,8 @@ def _settings(dsn: str, table: str, redis_url: str, work: Path) -> str:
     sink = {
         "type": "redis",
         "redis.address": f"{redis.hostname}:{redis.port}",
+        "redis.user": redis.username or "default",
+        "redis.password": redis.password or "",
         "redis.db.index": redis.path.lstrip("/") or 0,
     }
     lines = {

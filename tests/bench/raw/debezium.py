@@ -12,6 +12,7 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace.cli.context import open_context
+from headrace.config.kafka import KafkaAddress
 from headrace.config.source import SourceSettings
 from headrace.control import source as control_source
 from headrace.control.connect import Connect
@@ -63,7 +64,7 @@ def reader(bootstrap: str, topic: str, offset: int = 0) -> Iterator[Consumer]:
     """Yield a consumer that stands at an offset of a topic's only partition and sees what is committed."""
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **KafkaAddress.parse(bootstrap).librdkafka(),
             "group.id": "bench",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connectors.debezium import Decoder
 from headrace.cli.context import open_context
+from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec, TableSpec
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
@@ -144,7 +145,7 @@ def _read_topics(session: SparkSession, spec: PipelineSpec) -> DataFrame:
     """Return the records of a pipeline, as a batch."""
     return (
         session.read.format("kafka")
-        .option("kafka.bootstrap.servers", spec.kafka_bootstrap)
+        .options(**KafkaAddress.parse(spec.kafka_bootstrap).spark())
         .option("subscribe", ",".join(table.topic for table in spec.tables))
         .option("startingOffsets", "earliest")
         .option("kafka.isolation.level", "read_committed")

@@ -88,10 +88,14 @@ class Query:
             if batch.number % 3 == 0 and offset % 2:
                 yield Pause()
 
+    def _carry(self, batch: Batch) -> Carry:
+        return Carry(self.checkpoint / "halves", {(TOPIC, 0): batch.start})
+
     def apply(self, batch: Batch, sink: Sink) -> Report:
-        """Apply a batch, again as long as the store asks for patience."""
+        """Look at the store and apply a batch, again as long as the store asks for patience."""
         while True:
-            carry = Carry(self.checkpoint / "carried", batch.number)
+            sink.progress([(TOPIC, 0)])
+            carry = self._carry(batch)
             report = apply_records(
                 self._paused(batch),
                 sink,
@@ -124,7 +128,7 @@ class Query:
         self.note_progress(batch, sink)
         self.promised = max(self.promised, batch.end)
         self._pass("settled", death)
-        Carry(self.checkpoint / "carried", batch.number).discard(report.spent)
+        self._carry(batch).discard(report.spent)
         self.settled, self.planned = batch.end, None
 
     def note_progress(self, batch: Batch, sink: Sink) -> None:

@@ -1,0 +1,57 @@
+"""Rows of a table, named in SQL by the texts of their keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from headrace.model.key import Key
+from headrace.model.schema import Column, LogicalType, TableSchema
+
+__all__ = ["condition", "same", "spelled"]
+
+_DATED = (LogicalType.DATE, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ)
+_YEAR = re.compile(r"([+-]?\d{4,})(-.*)", re.DOTALL)
+
+
+def spelled(column: Column, text: str | None) -> str | None:
+    """Return a key's text as Postgres reads it: it knows no year 0, and no year with a sign."""
+    if text is None or column.type not in _DATED or not (found := _YEAR.match(text)):
+        return text
+    year, rest = int(found[1]), found[2]
+    return f"{year:04d}{rest}" if year > 0 else f"{1 - year:04d}{rest} BC"
+
+
+def same(column: Column, here: sql.Composable, given: sql.Composable) -> sql.Composed:
+    """Return the condition that a key column is what a key tells as text.
+
+    Args:
+        column: The column.
+        here: It, in the statement.
+        given: The text, in the statement.
+    """
+    if column.type is LogicalType.BYTES:
+        given = sql.SQL("decode({}, 'hex')").format(given)
+    # The type is the catalogue's own word.
+    told = sql.SQL("{} = CAST({} AS {})").format(here, given, sql.SQL(column.native))
+    if not column.nullable:
+        return told
+    return sql.SQL("({} OR ({} IS NULL AND {} IS NULL))").format(told, here, given)
+
+
+def condition(schema: TableSchema, keys: Sequence[Key]) -> sql.Composed:
+    """Return the condition that a row has one of the keys."""
+    rows = [
+        sql.SQL("({})").format(
+            sql.SQL(" AND ").join(
+                [
+                    same(column, sql.Identifier(column.name), sql.Literal(spelled(column, text)))
+                    for column, text in zip(schema.key_columns, key.parts, strict=True)
+                ]
+            )
+        )
+        for key in keys
+    ]
+    return sql.SQL("({})").format(sql.SQL(" OR ").join(rows))

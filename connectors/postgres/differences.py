@@ -1,0 +1,101 @@
+"""What two looks at the catalogue mean for what is mirrored of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.watch import Trouble
+from headrace.model.schema import TableSchema
+
+__all__ = ["Rows", "came_and_went", "changed"]
+
+_NAME, _NATIVE, _TYPE, _GENERATED, _VERSION, _MISSING, _DEFAULT = range(7)
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Asks a partition whether it holds rows of before.
+
+    Args:
+        before_horizon: Whether the unit of that name holds a row that was there at the look before.
+        before_coming: Whether it holds a row written no later than by the transaction of that number.
+    """
+
+    before_horizon: Callable[[str], bool]
+    before_coming: Callable[[str, str], bool]
+
+
+def changed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]:
+    """Yield what happened to the table's columns and their types between two looks."""
+    captured = set(schema.by_name)
+    was, are = before["columns"] or {}, now["columns"] or {}
+    places = {column[_NAME]: number for number, column in was.items()}
+    for number, column in are.items():
+        name = column[_NAME]
+        if name not in captured or name not in places:
+            continue
+        old = was[places[name]]
+        if places[name] != number:
+            yield Trouble(schema.table, "COLUMN_ANEW", True, f"column {name} is another one of the same name")
+        if old[_TYPE] != column[_TYPE]:
+            what = f"column {name} is of another type: {old[_NATIVE]} became {column[_NATIVE]}"
+            yield Trouble(schema.table, "COLUMN_RETYPED", True, what)
+    labels = now["labels"] or {}
+    for place, label in (before["labels"] or {}).items():
+        name = place.rpartition(" ")[0]
+        if name in captured and labels.get(place, label) != label:
+            what = f"the label {label} of column {name} is {labels[place]} now, in every row"
+            yield Trouble(schema.table, "LABEL_RENAMED", True, what)
+    files = {oid: unit["file"] for oid, unit in (before["units"] or {}).items()}
+    moved = [
+        oid for oid, unit in (now["units"] or {}).items() if files.get(oid, unit["file"]) != unit["file"]
+    ]
+    rewritten = [
+        column[_NAME]
+        for number, column in are.items()
+        if column[_NAME] in captured and number in was and _touched(was[number], column)
+    ]
+    if moved and rewritten:
+        what = f"its rows were rewritten and column {', '.join(rewritten)} with them"
+        yield Trouble(schema.table, "TABLE_REWRITTEN", True, what)
+
+
+def _touched(before: list[Any], now: list[Any]) -> bool:
+    """Return whether a rewriting of the table may have given the column's values another form."""
+    if before[_VERSION] == now[_VERSION]:
+        return False
+    # VACUUM FULL and their like write out defaults that were not yet, which shows in the column's row.
+    # A new type makes the default anew.
+    cleared = before[_MISSING] and not now[_MISSING]
+    return not (cleared and now[_DEFAULT] is not None and before[_DEFAULT] == now[_DEFAULT])
+
+
+def came_and_went(schema: TableSchema, before: Table, now: Table, ask: Rows) -> Iterator[Trouble]:
+    """Yield what happened to the table's partitions, whose rows come and go with them unseen."""
+    if now["kind"] != "p" or before["kind"] != "p":
+        return
+    was, are = before["units"] or {}, now["units"] or {}
+    for oid in was.keys() - are.keys():
+        what = f"its partition {was[oid]['name']} is gone, and its rows with it"
+        yield Trouble(schema.table, "PARTITION_GONE", True, what)
+    for oid in are.keys() - was.keys():
+        unit = are[oid]
+        if unit["came"] is None or ask.before_coming(unit["name"], unit["came"]):
+            what = f"its partition {unit['name']} had rows when it was attached"
+            yield Trouble(schema.table, "PARTITION_CAME", True, what)
+    both = are.keys() & was.keys()
+    for oid in both:
+        # Facts of an older version do not tell the way to the root.
+        if was[oid].get("way", are[oid]["way"]) != are[oid]["way"]:
+            what = f"its partition {are[oid]['name']} was detached for a while"
+            yield Trouble(schema.table, "PARTITION_CAME", True, what)
+    moved = [oid for oid in both if are[oid]["file"] != was[oid]["file"]]
+    # TRUNCATE of the root is told; it leaves one transaction's number upon all of them.
+    together = len(moved) > 1 and len(moved) == len(both) and len({are[oid]["version"] for oid in moved}) == 1
+    for oid in [] if together else moved:
+        if not ask.before_horizon(are[oid]["name"]):
+            what = f"its partition {are[oid]['name']} was emptied by itself"
+            yield Trouble(schema.table, "PARTITION_EMPTIED", True, what)

@@ -1,0 +1,106 @@
+"""What the catalogue says of captured tables, as facts that can be kept and held against later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.base import Capture
+from connectors.postgres.session import Session, rows
+from headrace.model.schema import TableId
+
+__all__ = ["Facts", "read_facts"]
+
+_PUBLICATION = """
+SELECT p.oid::bigint AS oid, p.xmin::text AS version, p.pubowner::bigint AS owner,
+       p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot
+       AND coalesce(to_jsonb(p) ->> 'pubgencols' = 'n', true) AS "right",
+       p.pubupdate OR p.pubdelete AS refuses
+FROM pg_publication p WHERE p.pubname = %s
+"""
+_HORIZON = """
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS horizon,
+       current_setting('server_version_num')::int AS version, quote_ident(current_user) AS role
+"""
+_TABLES = """
+SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
+  c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
+      OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
+  (SELECT jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, format_type(a.atttypid, a.atttypmod),
+       a.atttypid::bigint, a.attgenerated::text, a.xmin::text, a.atthasmissing, d.oid::bigint))
+   FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
+  (WITH RECURSIVE used AS (
+       SELECT a.attname, a.atttypid AS type FROM pg_attribute a
+       WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+     UNION
+       SELECT u.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+       FROM used u JOIN pg_type t ON t.oid = u.type WHERE t.typtype = 'd' OR t.typcategory = 'A')
+   SELECT jsonb_object_agg(u.attname || ' ' || e.oid, e.enumlabel)
+   FROM used u JOIN pg_enum e ON e.enumtypid = u.type) AS labels,
+  (SELECT jsonb_agg(a.attname ORDER BY k.place) FROM pg_index i
+   CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
+   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n
+   WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts) AS key,
+  (SELECT jsonb_agg(format('%%I.%%I', n.nspname, k.relname) ORDER BY k.oid)
+   FROM pg_inherits h JOIN pg_class k ON k.oid = h.inhrelid JOIN pg_namespace n ON n.oid = k.relnamespace
+   WHERE h.inhparent = c.oid AND c.relkind = 'r') AS heirs,
+  (SELECT jsonb_object_agg(l.oid, jsonb_build_object('name', format('%%I.%%I', n.nspname, l.relname),
+       'file', l.relfilenode::bigint, 'version', l.xmin::text, 'identity', l.relreplident::text,
+       'came', (SELECT h.xmin::text FROM pg_inherits h WHERE h.inhrelid IN (
+                    SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)
+                ORDER BY age(h.xmin) LIMIT 1),
+       'way', (SELECT jsonb_object_agg(h.inhrelid, h.xmin::text) FROM pg_inherits h WHERE h.inhrelid IN (
+                   SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)),
+       'said', md5((to_jsonb(l) - '{relpages,reltuples,relallvisible,relallfrozen,relfrozenxid,relminmxid,
+                                    relhasindex}'::text[])::text),
+       'key', (SELECT jsonb_agg(a.attname) FROM pg_index i, unnest(i.indkey::int2[]) n
+               JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = n
+               WHERE i.indrelid = l.oid AND i.indisvalid
+                 AND CASE l.relreplident WHEN 'i' THEN i.indisreplident
+                     ELSE i.indisprimary AND i.indimmediate END),
+       'indexes', (SELECT jsonb_object_agg(i.indexrelid, jsonb_build_array(i.xmin::text,
+                       md5(to_jsonb(i)::text))) FROM pg_index i
+                   WHERE i.indrelid = l.oid AND i.indisunique AND i.indimmediate)))
+   FROM (SELECT t.relid FROM pg_partition_tree(c.oid) t WHERE t.isleaf AND c.relkind = 'p'
+         UNION ALL SELECT c.oid WHERE c.relkind = 'r') u
+   JOIN pg_class l ON l.oid = u.relid JOIN pg_namespace n ON n.oid = l.relnamespace) AS units,
+  (SELECT jsonb_build_array(m.oid::bigint, m.xmin::text,
+       num_nulls(to_jsonb(m) ->> 'prqual', to_jsonb(m) ->> 'prattrs') = 2)
+   FROM pg_publication_rel m JOIN pg_publication p ON p.oid = m.prpubid
+   WHERE m.prrelid = c.oid AND p.pubname = %s) AS member
+FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+JOIN pg_roles r ON r.rolname = current_user
+LEFT JOIN pg_namespace n ON n.nspname = w.schema
+LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One look at the catalogue; all of it can be kept as JSON.
+
+    Args:
+        publication: Its identity and whether its options are right; None when there is none.
+        tables: What the catalogue says of each table.
+        horizon: Transactions before this one had ended.
+        version: The server's.
+        role: Ours, as SQL.
+    """
+
+    publication: Mapping[str, Any] | None
+    tables: Mapping[TableId, Mapping[str, Any]]
+    horizon: str
+    version: int
+    role: str
+
+
+def read_facts(connection: Session, capture: Capture) -> Facts:
+    """Look at the catalogue; takes no lock upon any table."""
+    (server,) = rows(connection, _HORIZON)
+    found = rows(connection, _PUBLICATION, capture.connector)
+    named = [schema.table for schema in capture.tables]
+    read = rows(connection, _TABLES, capture.connector, [t.schema for t in named], [t.name for t in named])
+    tables = {TableId(row.pop("schema"), row.pop("name")): row for row in read}
+    return Facts(found[0] if found else None, tables, server["horizon"], server["version"], server["role"])

@@ -1,0 +1,28 @@
+"""The connector's sessions that keep a statement of the application waiting: they are ended.
+
+A snapshot is one transaction. It keeps a lock upon each table that it has read until all are read, for which
+TRUNCATE and ALTER TABLE wait, and behind them every other statement upon the table. A session that is ended
+makes the connector begin its snapshot again.
+"""
+
+from __future__ import annotations
+
+from connectors.postgres.session import Session, rows
+
+__all__ = ["give_way"]
+
+_ENDED = """
+SELECT pg_terminate_backend(pid) FROM (
+    SELECT DISTINCT c.pid FROM pg_locks l
+    CROSS JOIN LATERAL unnest(pg_blocking_pids(l.pid)) AS b(pid)
+    JOIN pg_stat_activity c ON c.pid = b.pid
+    WHERE NOT l.granted AND l.waitstart < clock_timestamp() - interval '1 s'
+      AND c.application_name = %s AND c.datname = current_database()
+      AND pg_has_role(c.usesysid, 'MEMBER')
+) AS blocking
+"""
+
+
+def give_way(connection: Session, connector: str) -> int:
+    """End the connector's sessions for which another has waited a second; return how many there were."""
+    return len(rows(connection, _ENDED, connector))

@@ -1,0 +1,48 @@
+"""Replica identities, of a table or of its partitions, that Postgres or the connector could not live with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from psycopg.rows import DictRow
+
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
+
+__all__ = ["check_identity", "full_identity"]
+
+
+def check_identity(table: TableId, row: DictRow, key: Sequence[str]) -> Iterator[Finding]:
+    """Yield where Postgres would refuse updates and deletes once published, or would not name their rows."""
+    own = [(table.quoted, row["identity"], row["identity_columns"])] if row["kind"] == "r" else []
+    named = {"f": row["generated"], "d": row["key"] or ()}
+    for name, identity, columns in (*own, *row["leaves"]):
+        inside = sorted(set(row["generated"]) & set(named.get(identity, columns or ())))
+        if inside:
+            plain = identity != "d" and not set(row["generated"]) & set(row["key"] or ())
+            yield _error(
+                "SOURCE_IDENTITY_GENERATED",
+                f"The replica identity of {name} has the generated column {inside[0]} in it: once published,"
+                " updates and deletes would fail.",
+                f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;" if plain else "",
+            )
+    for name, identity, columns in row["leaves"]:
+        mend = f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;"
+        if identity == "n":
+            said = f"{table}: its partition {name} has REPLICA IDENTITY NOTHING: once published, updates and"
+            yield _error("SOURCE_IDENTITY_NOTHING", f"{said} deletes would fail.", mend)
+        elif identity == "i" and not set(key) <= set(columns or ()):
+            said = f"{table}: the replica identity of its partition {name} lacks key columns: deletes would"
+            yield _error("SOURCE_IDENTITY_INDEX", f"{said} not name the row.", mend)
+
+
+def full_identity(table: TableId, row: DictRow) -> str:
+    """Return what makes the log tell whole rows; empty where that would make updates and deletes fail."""
+    if row["generated"]:
+        return ""
+    names = [leaf for leaf, _, _ in row["leaves"]] or [table.quoted]
+    return " ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL;" for name in names)
+
+
+def _error(code: str, message: str, hint: str = "") -> Finding:
+    return Finding(Severity.ERROR, code, message, hint)

@@ -1,0 +1,64 @@
+"""What our role may not do with a table, or does not see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from psycopg.rows import DictRow
+
+from connectors.postgres.session import Session, quoted, rows
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
+
+__all__ = ["check_rights", "rights_now"]
+
+_RIGHTS = """
+SELECT n.nspname::text AS schema, c.relname::text AS name,
+       c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
+           OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
+       true AS owned, r.rolname::text AS owner, r.rolname::text AS role,
+       has_table_privilege(c.oid, 'SELECT') AS readable,
+       has_schema_privilege(c.relnamespace, 'USAGE') AS reachable
+FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
+JOIN pg_namespace n ON n.nspname = wanted.schema
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
+JOIN pg_roles r ON r.rolname = current_user
+"""
+
+
+def rights_now(connection: Session, tables: Sequence[TableId]) -> dict[TableId, Finding]:
+    """Return why our role does not see every row of some tables; without such tables it is empty."""
+    found: dict[TableId, Finding] = {}
+    for row in rows(connection, _RIGHTS, [t.schema for t in tables], [t.name for t in tables]):
+        table = TableId(row["schema"], row["name"])
+        for finding in check_rights(table, row):
+            found.setdefault(table, finding)
+    return found
+
+
+def check_rights(table: TableId, row: DictRow) -> Iterator[Finding]:
+    """Yield what our role lacks, given the catalogue's word on the table."""
+    role = quoted(row["role"])
+    if not row["owned"]:
+        yield _error(
+            "SOURCE_TABLE_OWNER",
+            f"{table} belongs to {row['owner']}; only its owner may publish it.",
+            f"GRANT {quoted(row['owner'])} TO {role};  -- or add the source as {row['owner']}",
+        )
+    if not (row["readable"] and row["reachable"]):
+        yield _error(
+            "SOURCE_SELECT_RIGHT",
+            f"{table} may not be read.",
+            f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {role};"
+            f" GRANT SELECT ON {table.quoted} TO {role};",
+        )
+    if row["filtered"]:
+        yield _error(
+            "SOURCE_ROW_SECURITY",
+            f"Row security hides rows of {table} from the snapshot, but not from the stream.",
+            f"ALTER ROLE {role} BYPASSRLS;",
+        )
+
+
+def _error(code: str, message: str, hint: str = "") -> Finding:
+    return Finding(Severity.ERROR, code, message, hint)

@@ -1,0 +1,121 @@
+"""What is wrong with a captured table for as long as it is so: publication, identity, rights, heirs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from connectors.postgres.facts import Facts
+from connectors.watch import Trouble
+from headrace.model.schema import TableSchema
+
+__all__ = ["identified", "refused", "taken_back", "wrong_now"]
+
+_GENERATED_REFUSED = 180_000
+_GONE = "the publication lacks the table: it was dropped, renamed or moved to another schema"
+
+
+def wrong_now(
+    schema: TableSchema, now: Mapping[str, Any], facts: Facts, full: Collection[str]
+) -> Iterator[Trouble]:
+    """Yield what is wrong with a table at this look.
+
+    Args:
+        schema: What is captured of it.
+        now: The catalogue's word on it.
+        facts: The look.
+        full: Captured columns that need whole rows in the log.
+    """
+    table = schema.table
+    if now["oid"] is None:
+        yield Trouble(table, "TABLE_GONE", True, _GONE, lasts=True)
+        return
+    if now["member"] is None:
+        said, mend = "the publication lacks the table", ""
+        if why := refused(now, facts.version):
+            said, mend = f"{said}, and {why}", identified(schema, now)
+        yield Trouble(table, "TABLE_UNPUBLISHED", True, said, mend, lasts=True)
+    elif not now["member"][2]:
+        said = "the publication tells of some rows or columns of the table only"
+        yield Trouble(table, "TABLE_PUBLISHED_IN_PART", True, said, lasts=True)
+    elif facts.publication is not None and not facts.publication["right"]:
+        said = "the publication does not tell of every kind of change"
+        yield Trouble(table, "PUBLICATION_CHANGED", True, said, lasts=True)
+    if now["filtered"]:
+        said = f"row security hides rows of it from {facts.role}; a resnapshot would not see them"
+        yield Trouble(table, "ROW_SECURITY", False, said, f"ALTER ROLE {facts.role} BYPASSRLS;", lasts=True)
+    for heir in now["heirs"] or ():
+        said = f"{heir} inherits from it: changes of rows there are not mirrored"
+        mend = f"ALTER TABLE {heir} NO INHERIT {table.quoted};"
+        yield Trouble(table, "TABLE_INHERITED", True, said, mend, lasts=True)
+    if not schema.declared and now["key"] and set(now["key"]) != set(schema.key):
+        listed = ", ".join(now["key"])
+        said = f"the table's key is ({listed}) now: other rows are meant than those mirrored"
+        yield Trouble(table, "KEY_CHANGED", True, said, lasts=True)
+        return
+    yield from _identity(schema, now, full)
+
+
+def _identity(schema: TableSchema, now: Mapping[str, Any], full: Collection[str]) -> Iterator[Trouble]:
+    for unit in (now["units"] or {}).values():
+        if unit["identity"] == "f":
+            continue
+        if full:
+            said = f"its replica identity is no longer FULL: large values of {', '.join(full)} arrive as NULL"
+            generated = any(column[3] for column in (now["columns"] or {}).values())
+            mend = "" if generated else f"ALTER TABLE {unit['name']} REPLICA IDENTITY FULL;"
+            yield Trouble(schema.table, "IDENTITY_WEAK", True, said, mend, lasts=True)
+            return
+        if unit["identity"] != "n" and unit["key"] and not set(schema.key) <= set(unit["key"]):
+            listed = ", ".join(unit["key"])
+            said = f"its replica identity ({listed}) lacks key columns: deletes do not name their rows"
+            mend = f"ALTER TABLE {unit['name']} REPLICA IDENTITY {'FULL' if schema.declared else 'DEFAULT'};"
+            yield Trouble(schema.table, "IDENTITY_WEAK", True, said, mend, lasts=True)
+            return
+
+
+def refused(now: Mapping[str, Any], version: int) -> str:
+    """Return why Postgres refuses the application's updates and deletes of a published table; empty else."""
+    generated = {column[0] for column in (now["columns"] or {}).values() if column[3]}
+    for unit in (now["units"] or {}).values():
+        if unit["identity"] == "n" or (unit["identity"] in "di" and not unit["key"]):
+            return "its replica identity is gone"
+        inside = generated if unit["identity"] == "f" else generated & set(unit["key"] or ())
+        if version >= _GENERATED_REFUSED and inside:
+            return f"its replica identity has the generated column {min(inside)} in it"
+    return ""
+
+
+def identified(schema: TableSchema, now: Mapping[str, Any]) -> str:
+    """Return the statements that give the table a replica identity of which Postgres refuses nothing."""
+    generated = any(column[3] for column in (now["columns"] or {}).values())
+    if now["key"] and not schema.declared:
+        kind = "DEFAULT"
+    elif not generated:
+        kind = "FULL"
+    else:  # an index over the key would do, and which one is for the owner to choose
+        return ""
+    units = (now["units"] or {}).values()
+    return " ".join(f"ALTER TABLE {unit['name']} REPLICA IDENTITY {kind};" for unit in units)
+
+
+def taken_back(
+    schema: TableSchema, before: Mapping[str, Any], now: Mapping[str, Any], *, full: bool
+) -> Iterator[Trouble]:
+    """Yield when a replica identity was another one between two looks that both saw the same."""
+    was = before["units"] or {}
+    for oid, unit in (now["units"] or {}).items():
+        old = was.get(oid)
+        if old is None or old["identity"] != unit["identity"]:
+            continue
+        indexes = old["indexes"] or {}
+        again = any(
+            oid in indexes and indexes[oid][0] != index[0] and indexes[oid][1] == index[1]
+            for oid, index in (unit["indexes"] or {}).items()
+        )
+        # Without an index only the table's own row tells; a GRANT that changes nothing looks the same.
+        same = old["version"] != unit["version"] and old["said"] == unit["said"]
+        if again or (full and unit["identity"] == "f" and same):
+            said = "its replica identity may have been another one for a while"
+            yield Trouble(schema.table, "IDENTITY_TAKEN_BACK", True, said)
+            return

@@ -1,0 +1,72 @@
+"""Values that one kind of sink or another cannot hold: counted in the data before they are met."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import psycopg
+from psycopg import sql
+
+from connectors.postgres.session import Session, identifier, rows
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
+
+__all__ = ["count_unheld"]
+
+_PATIENCE_MS = 3_000
+
+_COLUMNS = """
+SELECT a.attname AS name, coalesce(b.typname, t.typname) AS type,
+    CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END AS modifier
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+
+_INFINITE = ("NOT isfinite({0})", "infinite")
+_AMONG = ("'infinity' = ANY ({0}) OR '-infinity' = ANY ({0})", "infinite")
+_KINDS = {
+    **dict.fromkeys(("date", "timestamp", "timestamptz"), _INFINITE),
+    **dict.fromkeys(("_date", "_timestamp", "_timestamptz"), _AMONG),
+}
+_NUMERIC = ("{0} = 'NaN'", "NaN")
+"""Of a column with limited digits; without limits the lake keeps the number as text."""
+
+
+def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> Iterator[Finding]:
+    """Yield a warning for each column that holds such values, with how many, if there is time to look.
+
+    Args:
+        connection: To the database.
+        table: Which table.
+        left: Columns that are not captured.
+    """
+    asked = []
+    for row in rows(connection, _COLUMNS, table.quoted):
+        found = _NUMERIC if row["type"] == "numeric" and row["modifier"] >= 0 else _KINDS.get(row["type"])
+        if found is not None and row["name"] not in left:
+            asked.append((row["name"], *found))
+    if not asked:
+        return
+    counts = sql.SQL(", ").join(
+        sql.SQL("count(*) FILTER (WHERE {}) AS {}").format(
+            sql.SQL(condition).format(sql.Identifier(name)), sql.Identifier(name)
+        )
+        for name, condition, _ in asked
+    )
+    try:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL statement_timeout = {_PATIENCE_MS}")
+            (answer,) = rows(connection, sql.SQL("SELECT {} FROM {}").format(counts, identifier(table)))
+    except psycopg.errors.QueryCanceled:
+        return  # the look for what the connector cannot deliver has the same limit, and says so
+    for name, _, what in asked:
+        if answer[name]:
+            many = "1 value is" if answer[name] == 1 else f"{answer[name]} values are"
+            yield Finding(
+                Severity.WARNING,
+                "SOURCE_VALUES_UNHELD",
+                f"{table}: {many} {what} in column {name}. Elasticsearch and Redis keep it as text; a"
+                " lake has none like it and sets the rows aside.",
+                f"Add a lake with --set unheld.{table}.{name}=null, or =nearest.",
+            )

@@ -1,0 +1,214 @@
+"""One database, looked at again and again on a connection that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from connectors.base import Capture, Hold
+from connectors.postgres import catalogue, history, identity, setup
+from connectors.postgres.differences import Rows, came_and_went, changed
+from connectors.postgres.facts import Facts, read_facts
+from connectors.postgres.give_way import give_way
+from connectors.postgres.session import Session, connect, identifier, rows
+from connectors.postgres.standing import identified, refused, taken_back, wrong_now
+from connectors.watch import Sight, Trouble
+from headrace.model.errors import SourceError
+from headrace.model.schema import TableId, TableSchema
+
+__all__ = ["PostgresWatch"]
+
+_PATIENCE = (
+    "-c statement_timeout=10s -c lock_timeout=100ms -c jit=off -c default_transaction_read_only=off"
+    " -c synchronous_commit=local"
+)
+_ROWS_PATIENCE_MS = 2_000
+_PUBLICATION = ""
+_BACK = "the database has forgotten a mark that was seen in it: it was restored to an earlier state"
+
+
+class PostgresWatch:
+    """See :class:`connectors.watch.Watch`."""
+
+    def __init__(self, known: Mapping[str, str], capture: Capture) -> None:
+        self._known, self._capture = known, capture
+        self._connection: Session | None = None
+        self._refused: set[TableId] = set()
+        self._learnt: list[Any] = []
+        self._full: Mapping[TableId, list[str]] = {}
+        self._columns: dict[TableId, tuple[str, ...]] = {}
+        self._ancestry: dict[int, Mapping[int, int]] = {}
+
+    def look(self, known: Mapping[str, Any]) -> Sight:
+        try:
+            connection = self._open()
+            gave_way = give_way(connection, self._capture.connector)
+            facts = read_facts(connection, self._capture)
+            self._learn(connection, facts)
+            troubles = tuple(self._troubles(connection, known, facts))
+            hold = self._hold(connection)
+            known_mark = _known_mark(known.get(_PUBLICATION, {}), hold.timeline)
+            mark = known_mark
+            if hold.timeline is not None:
+                mark = history.renew_mark(connection, self._capture.heartbeat, known_mark)
+            others = self._others(connection)
+        except psycopg.Error as error:
+            self.close()
+            raise SourceError(
+                "The database cannot be looked at just now.", code="SOURCE_UNREACHABLE"
+            ) from error
+        told: dict[str, Any] = {table.quoted: dict(row) for table, row in facts.tables.items()}
+        told[_PUBLICATION] = {
+            "publication": facts.publication,
+            "horizon": facts.horizon,
+            # A server in recovery has no timeline of its own; what was seen of the former one stays.
+            "timeline": hold.timeline or known.get(_PUBLICATION, {}).get("timeline"),
+            "mark": mark,
+        }
+        back = _BACK if known_mark is not None and (mark or 0) < known_mark else ""
+        return Sight(told, troubles, hold, self._columns, others, back, gave_way)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> Session:
+        if self._connection is None:
+            self._connection = connect(self._known, name="headrace watcher", options=_PATIENCE)
+        return self._connection
+
+    def _hold(self, connection: Session) -> Hold:
+        log = history.log_position(connection)
+        if log.timeline is not None and not self._ancestry.get(log.timeline):  # it may not have been told
+            self._ancestry = {log.timeline: history.ancestry(self._known, log.timeline)}
+        held = setup.hold(connection, self._capture)
+        ancestry = self._ancestry.get(log.timeline or 0, {})
+        return replace(held, flushed=log.flushed, timeline=log.timeline, ancestry=ancestry)
+
+    def _others(self, connection: Session) -> tuple[TableId, ...]:
+        captured = {schema.table for schema in self._capture.tables}
+        schemas = sorted({table.schema for table in captured})
+        return tuple(t for t in catalogue.list_tables(connection, schemas) if t not in captured)
+
+    def _troubles(self, connection: Session, known: Mapping[str, Any], facts: Facts) -> Iterator[Trouble]:
+        whole = known.get(_PUBLICATION)
+        ask = _rows(connection, whole["horizon"] if whole else facts.horizon)
+        for schema in self._capture.tables:
+            now, before = facts.tables[schema.table], known.get(schema.table.quoted)
+            full = self._full.get(schema.table, [])
+            yield from wrong_now(schema, now, facts, full)
+            yield from self._release(connection, schema, now, facts)
+            if before is None or before["oid"] is None or now["oid"] is None:
+                continue
+            if before["oid"] != now["oid"]:
+                yield Trouble(schema.table, "TABLE_ANEW", True, "the table was dropped and made anew")
+                continue
+            yield from changed(schema, before, now)
+            yield from came_and_went(schema, before, now, ask)
+            yield from taken_back(schema, before, now, full=bool(full) or self._spread)
+            yield from _membership(schema, before, now)
+            if whole is not None:
+                yield from _altered(schema, whole["publication"], facts.publication)
+
+    def _learn(self, connection: Session, facts: Facts) -> None:
+        """Find out what needs whole rows and what would be captured, where columns or identities changed."""
+        shapes = [
+            [now["columns"], [(unit["name"], unit["identity"]) for unit in (now["units"] or {}).values()]]
+            for now in facts.tables.values()
+        ]
+        if shapes == self._learnt:
+            return
+        self._learnt = shapes
+        self._full = identity.wanting(connection, self._capture.tables)
+        there = [table for table, now in facts.tables.items() if now["oid"] is not None]
+        left = catalogue.columns_left_out(connection, there)
+        self._columns = {}
+        for table in there:
+            # What only lacks its replica identity is a trouble of its own, not a column that is gone.
+            kept = set(self._full.get(table, ()))
+            out = {name for name, _, why in left.get(table, ()) if why in catalogue.LEFT_OUT} - kept
+            named = (column[0] for column in (facts.tables[table]["columns"] or {}).values())
+            self._columns[table] = tuple(name for name in named if name not in out)
+
+    @property
+    def _spread(self) -> bool:
+        return self._capture.settings.partitions > 1
+
+    def _release(
+        self, connection: Session, schema: TableSchema, now: Mapping[str, Any], facts: Facts
+    ) -> Iterator[Trouble]:
+        """Take a table out of the publication when the application's own statements fail because of it."""
+        why = refused(now, facts.version) if now["oid"] is not None and now["member"] else ""
+        if not why:
+            self._refused.discard(schema.table)
+            return
+        said = f"{why}: Postgres refuses updates and deletes while the table is published"
+        if schema.table in self._refused:  # seen twice: no migration under way
+            drop = sql.SQL("ALTER PUBLICATION {} DROP TABLE ONLY {}")
+            name = sql.Identifier(self._capture.connector)
+            connection.execute(drop.format(name, identifier(schema.table)))
+            said = f"{why}; it was taken out of the publication, so that the application can update it"
+        self._refused.add(schema.table)
+        yield Trouble(schema.table, "IDENTITY_REFUSED", True, said, identified(schema, now))
+
+
+def _rows(connection: Session, horizon: str) -> Rows:
+    """Return what can be asked of partitions; what is not answered in time counts as the worst."""
+
+    def asked(name: str, condition: sql.SQL, value: str, otherwise: bool) -> bool:
+        # The name is quoted already, by the database.
+        told = sql.SQL("SELECT EXISTS (SELECT FROM ONLY {} t WHERE {}) AS found").format(
+            sql.SQL(name), condition
+        )
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL statement_timeout = {_ROWS_PATIENCE_MS}")
+                return bool(rows(connection, told, value)[0]["found"])
+        except (
+            psycopg.errors.QueryCanceled,
+            psycopg.errors.InsufficientPrivilege,
+            psycopg.errors.LockNotAvailable,
+        ):
+            return otherwise
+
+    return Rows(
+        before_horizon=lambda name: asked(
+            name, sql.SQL("age(t.xmin) > age((%s::xid8)::xid)"), horizon, False
+        ),
+        before_coming=lambda name, came: asked(name, sql.SQL("age(t.xmin) >= age(%s::xid)"), came, True),
+    )
+
+
+def _known_mark(before: Mapping[str, Any], timeline: int | None) -> int | None:
+    """Return the mark that the database must have at least.
+
+    A standby that takes over begins another timeline, and may lack our last mark without any loss.
+    """
+    same = timeline is None or timeline == before.get("timeline")
+    return before.get("mark") if same else None
+
+
+def _membership(schema: TableSchema, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Trouble]:
+    if before["member"] and now["member"] and before["member"][:2] != now["member"][:2]:
+        said = "the table was not in the publication for a while"
+        yield Trouble(schema.table, "TABLE_UNPUBLISHED", True, said)
+
+
+def _altered(
+    schema: TableSchema, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None
+) -> Iterator[Trouble]:
+    if (
+        before is None
+        or now is None
+        or before["owner"] != now["owner"]
+        or not (before["right"] and now["right"])
+    ):
+        return
+    if (before["oid"], before["version"]) != (now["oid"], now["version"]):
+        said = "the publication was changed and put back: changes may not have been told"
+        yield Trouble(schema.table, "PUBLICATION_CHANGED", True, said)

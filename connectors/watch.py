@@ -1,0 +1,68 @@
+"""Looking at a database again and again for what it changes without telling it in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from connectors.base import Hold
+from headrace.model.schema import TableId
+
+__all__ = ["Sight", "Trouble", "Watch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that keeps what is mirrored of a table from being what the table holds.
+
+    Args:
+        table: Which table.
+        code: What kind of trouble, for programs.
+        lost: Whether rows may differ already; only reading the table anew, later than now, makes sure.
+        reason: What was seen, for people.
+        statement: What mends the cause, as SQL; empty when it is over, or when SQL does not.
+        lasts: Whether it is so still, and will be told at each look until it is mended.
+    """
+
+    table: TableId
+    code: str
+    lost: bool
+    reason: str
+    statement: str = ""
+    lasts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one look saw.
+
+    Args:
+        facts: To be handed to the next look, by whomever; JSON.
+        troubles: What has changed since the look before, and what is wrong now.
+        hold: What the database keeps for the connector.
+        columns: Table → the names of the columns that would be captured now.
+        others: Tables of the captured schemas that are not captured.
+        gave_way: How many sessions of the connector were ended, for they kept others waiting for a lock.
+        back: Why the database is an earlier state of the one that ``known`` is of; empty when it need not be.
+    """
+
+    facts: Mapping[str, Any]
+    troubles: tuple[Trouble, ...]
+    hold: Hold
+    columns: Mapping[TableId, tuple[str, ...]]
+    others: tuple[TableId, ...] = ()
+    back: str = ""
+    gave_way: int = 0
+
+
+class Watch(Protocol):
+    """A kept connection to one database. Any call may raise; then it is closed and another is opened."""
+
+    def look(self, known: Mapping[str, Any]) -> Sight:
+        """Look once; ``known`` are the facts of the look before, empty at the first."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; idempotent."""
+        ...

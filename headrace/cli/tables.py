@@ -1,0 +1,153 @@
+"""``headrace source tables``: which tables of a source are captured, and which are left out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli.context import HomeOption, open_context, table_id
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.show import say_to
+from headrace.control import tables as control
+from headrace.control.newcomers import named, newcomers
+from headrace.control.registry import Registry
+from headrace.control.take_out import take_out
+from headrace.model.errors import UsageError
+from headrace.model.schema import TableId
+
+__all__ = ["Keys", "add_to", "declared"]
+
+commands = typer.Typer(no_args_is_help=True, help="Tables of a source: take in, decline, take out.")
+
+Name = Annotated[str, typer.Argument(help="The source's name.")]
+Tables = Annotated[list[str], typer.Argument(help="Tables, schema.name.")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        help="Columns of a unique index that identify a table's rows in place of its primary key,"
+        " schema.table=column,column; may be repeated.",
+    ),
+]
+
+
+@commands.command("list")
+@fails_clearly
+def list_(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """List the tables that are captured, those that are new, and those that are left out.
+
+    Example: `headrace source tables list shop`
+    """
+    registry = Registry(open_context(home).registry)
+    entry = registry.source(name)
+    told = {
+        "captured": [str(table.schema.table) for table in entry.tables],
+        "new": [str(table) for table in newcomers(registry, entry)],
+        "left_out": sorted(map(str, named(entry.left_out))),
+    }
+    if as_json:
+        print_json({"source": name, **told})
+        return
+    for word, tables in told.items():
+        for table in tables:
+            out.print(f"{word.replace('_', ' '):<9} {table}", highlight=False, markup=False)
+
+
+@commands.command("add")
+@fails_clearly
+def add(
+    name: Name,
+    tables: Tables,
+    key: Keys = None,
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sink",
+            help="Only this sink mirrors them; may be repeated. [default: each that"
+            " mirrors all that the source captures]",
+            show_default=False,
+        ),
+    ] = None,
+    wait: Annotated[bool, typer.Option(help="Return only when their rows are in the sinks.")] = True,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Capture further tables: they get topics and targets, and their rows are read beside the stream.
+
+    Other tables are read and applied meanwhile; the connector starts over once, for some seconds.
+
+    Example: `headrace source tables add shop public.coupons`
+    """
+    run = control.take_in(
+        open_context(home),
+        name,
+        _ids(tables),
+        keys=dict(map(declared, key or ())),
+        sinks=sink or (),
+        wait_loaded=wait,
+        say=say_to(as_json=as_json),
+    )
+    if as_json:
+        print_json({"source": name, "tables": tables, "run": run, "loaded": wait})
+        return
+    doing = "captured and loaded" if wait else f"captured; headrace resnapshot wait {run}"
+    out.print(f"[green]✓[/] {', '.join(tables)}: {doing}", highlight=False)
+
+
+@commands.command("decline")
+@fails_clearly
+def leave_out(name: Name, tables: Tables, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """Decline new tables: `lag` tells of them no more. They can be added later all the same.
+
+    Example: `headrace source tables decline shop public.scratch`
+    """
+    control.leave_out(open_context(home), name, _ids(tables))
+    if as_json:
+        print_json({"source": name, "left_out": tables})
+        return
+    out.print(f"[green]✓[/] {', '.join(tables)}: left out", highlight=False)
+
+
+@commands.command("remove")
+@fails_clearly
+def remove(
+    name: Name,
+    tables: Tables,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove their targets, too.")] = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Capture tables no longer, such as those that were dropped. Their targets stay, unless --purge is given.
+
+    Other tables are read and applied meanwhile; the connector starts over once, for some seconds.
+
+    Example: `headrace source tables remove shop public.coupons --purge`
+    """
+    say = say_to(as_json=as_json)
+    take_out(open_context(home), name, _ids(tables), purge=purge, say=say)
+    if as_json:
+        print_json({"source": name, "removed": tables, "purged": purge})
+        return
+    out.print(f"[green]✓[/] {', '.join(tables)}: captured no longer", highlight=False)
+
+
+def declared(text: str) -> tuple[TableId, tuple[str, ...]]:
+    """Return the table and the columns of ``schema.table=column,column``."""
+    table, equals, columns = text.rpartition("=")
+    if not (table and equals and columns):
+        raise UsageError(
+            f"“{text}” declares no key.",
+            code="SOURCE_KEY_INVALID",
+            hint="Write --key schema.table=column,column.",
+        )
+    return table_id(table), tuple(columns.split(","))
+
+
+def _ids(tables: list[str]) -> list[TableId]:
+    return [table_id(name) for name in tables]
+
+
+def add_to(source: typer.Typer) -> None:
+    """Add the commands of this room to those of the source."""
+    source.add_typer(commands, name="tables")

@@ -1,0 +1,301 @@
+"""The first load of a source: when it is complete, and what is to be done when it was broken off on its way.
+
+The connector's initial snapshot reads small tables. It is faster than a run, but no table streams before it
+has ended, and one that is broken off begins again. So large tables are left to a run, which goes on where it
+was. When a snapshot was begun again, nothing tells of rows that the first attempt had read and the database
+deleted before the next one: the tables are read anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Collection
+
+from connectors.base import Capture
+from headrace.control.capture import capture_of, source_of
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry
+from headrace.control.remedies import read_anew
+from headrace.control.runner import ensure_engine
+from headrace.control.runs.markers import there
+from headrace.control.runs.repository import Phase, active, all_of, topics_of
+from headrace.control.runs.start import hand_over, start, wait
+from headrace.control.snapshot import INITIAL, SnapshotState, initial
+from headrace.control.verdicts import LEFT_TO_RUN, State, Verdict, record, reword, standing
+from headrace.model.errors import SourceError
+from headrace.model.schema import TableId
+
+__all__ = [
+    "begin_runs",
+    "begun_again",
+    "is_left",
+    "leave_to_run",
+    "note_loaded",
+    "read_again",
+    "wait_loaded",
+    "wait_streaming",
+]
+
+Say = Callable[[str], None]
+RESTARTED = "FIRST_LOAD_RESTARTED"
+_WHY_AGAIN = "the first snapshot was broken off and began again"
+_WHY_LARGE = "the first load of large tables"
+_BEGINS_WITHIN_S = 120.0
+_POLL_S = 0.2
+_TASK_START_S = 120.0
+_GIVE_WAY_S = 1.0
+"""So often is it looked whether the first snapshot keeps a statement of the application waiting."""
+
+
+def note_loaded(registry: Registry, kafka: Kafka, capture: Capture, entry: SourceEntry) -> bool:
+    """Return whether the initial snapshot is complete, and remember it.
+
+    When the connector began it more than once, every table gets a verdict before it counts as loaded.
+
+    Raises:
+        HeadraceError: When Kafka does not answer.
+    """
+    if entry.loaded_ms is not None:
+        return True
+    snapshot = initial(kafka, capture, entry.heard or 0)
+    if snapshot.state is not SnapshotState.COMPLETED:
+        return False
+    if registry.source(entry.name).loaded_ms is not None:
+        return True  # another has noted it, and a run may have healed it since
+    if snapshot.attempts > 1:
+        left = _topics(registry, entry, LEFT_TO_RUN)
+        read = [table.topic for table in entry.tables if table.topic not in left]
+        record(registry, entry.name, read, RESTARTED, _begun_again(entry))
+    registry.loaded(entry.name)
+    return True
+
+
+def begun_again(registry: Registry, kafka: Kafka, capture: Capture, entry: SourceEntry) -> str:
+    """Return why changes are lost when the connector has read everything once more after the first load.
+
+    It does so when Connect has lost its position, and streams from there: what it had not told is skipped.
+
+    Raises:
+        HeadraceError: When Kafka does not answer.
+    """
+    if entry.loaded_ms is None:
+        return ""
+    since = entry.heard
+    said, high = kafka.committed(capture.notifications, since or 0)
+    if since is not None and high <= since:
+        return ""
+    kinds = [str(one.get("type")) for one in said if one.get("aggregate_type") == INITIAL]
+    if since is None:  # the words of the first load itself come first
+        if "SKIPPED" in kinds and "COMPLETED" not in kinds:
+            return "the connector had passed the first snapshot over, and streamed from there"
+        kinds = kinds[kinds.index("COMPLETED") + 1 :] if "COMPLETED" in kinds else []
+    if {"STARTED", "COMPLETED"}.intersection(kinds):  # a connector that goes on says SKIPPED
+        return "Connect had lost the position up to which it has read, and the connector began anew"
+    registry.heard(entry.name, high)
+    return ""
+
+
+def read_again(context: Context, registry: Registry, kafka: Kafka, name: str) -> bool:
+    """Have the connector read the tables when it has passed its initial snapshot over; return whether it had.
+
+    It notes a position with its first word. One that ends before its first row is committed takes that up
+    when it starts again, for one that was noted after the snapshot, and would stream only. What was told
+    until now stays in the topics: rows of it that are deleted before the next snapshot are looked for.
+
+    Raises:
+        HeadraceError: When Kafka or Connect does not answer.
+    """
+    if registry.source(name).loaded_ms is not None:
+        return False
+    with (context.run / f"load-{name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        entry = registry.source(name)
+        capture = capture_of(context, entry)
+        if entry.loaded_ms is not None or not _is_passed_over(kafka, capture, entry):
+            return False
+        with Connect(context.connect_url) as connect:
+            if connect.state(capture.connector).connector in ("PAUSED", "STOPPED", "ABSENT"):
+                return False
+            connect.halt(capture.connector, again=f"headrace source resume {name}")
+            topics = [table.topic for table in entry.tables]
+            told = sorted({topic for (topic, _), (_, high) in kafka.ends(topics).items() if high})
+            record(registry, name, told, RESTARTED, _begun_again(entry))
+            registry.heard(name, kafka.committed(capture.notifications)[1], in_gap=True)
+            connect.resume(capture.connector)
+    registry.note(f"source {name}", "initial snapshot begun again", why="it was passed over")
+    return True
+
+
+def _is_passed_over(kafka: Kafka, capture: Capture, entry: SourceEntry) -> bool:
+    return initial(kafka, capture, entry.heard or 0).state is SnapshotState.PASSED_OVER
+
+
+def _begun_again(entry: SourceEntry) -> Verdict:
+    reason = f"{_WHY_AGAIN}: rows that were deleted meanwhile may be left; they are being looked for"
+    return Verdict(State.DEGRADED, reason, read_anew(entry))
+
+
+def leave_to_run(registry: Registry, entry: SourceEntry, tables: Collection[TableId]) -> None:
+    """Note that the initial snapshot does not read these tables; the watcher has a run do it."""
+    for table in entry.tables:
+        if table.schema.table in tables:
+            record(registry, entry.name, [table.topic], LEFT_TO_RUN, _being_read())
+
+
+def is_left(context: Context) -> bool:
+    """Return whether any source has tables that wait for a run of their first load."""
+    registry = Registry(context.registry)
+    return any(_topics(registry, entry, LEFT_TO_RUN) for entry in registry.sources())
+
+
+def begin_runs(context: Context, registry: Registry, kafka: Kafka, name: str) -> None:
+    """Begin the runs that a first load needs, each once: of tables left to one, and of those begun again.
+
+    Raises:
+        HeadraceError: When a run cannot begin now; the next call tries again.
+    """
+    entry = registry.source(name)
+    if entry.gap:
+        return
+    for run in active(registry, name):
+        if not there(context, run.id):  # who asked for it died before it was handed over
+            hand_over(context, run)
+    _begin_left(context, registry, kafka, entry)
+    _begin_again(context, registry, entry)
+
+
+def wait_loaded(context: Context, name: str, say: Say) -> None:
+    """Return when every row that large tables had is in Kafka, and in the sinks that there are.
+
+    Raises:
+        HeadraceError: What ended their run, that it is paused, or that none has begun
+            (``FIRST_LOAD_NOT_BEGUN``). The source streams all the same.
+    """
+    registry = Registry(context.registry)
+    deadline, over = time.monotonic() + _BEGINS_WITHIN_S, set[str]()
+    while topics := _topics(registry, registry.source(name), LEFT_TO_RUN):
+        runs = {run.id for topic in topics if (run := _run_of(registry, name, topic)) is not None}
+        for run_id in sorted(runs - over):
+            wait(context, run_id, say=say)
+            over.add(run_id)
+            deadline = time.monotonic() + _BEGINS_WITHIN_S
+        if time.monotonic() > deadline:
+            entry = registry.source(name)
+            left = [table.schema for table in entry.tables if table.topic in topics]
+            told = ", ".join(str(schema.table) for schema in left)
+            raise SourceError(
+                f"No run has begun to read {told} of {name} within {_BEGINS_WITHIN_S:.0f} s.",
+                code="FIRST_LOAD_NOT_BEGUN",
+                hint=read_anew(entry, left),
+            )
+        ensure_engine(context)
+        time.sleep(_POLL_S)
+
+
+_BROKEN_OFF = (Phase.ABORTED.value, Phase.FAILED.value)
+
+
+def _begin_left(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry) -> None:
+    topics = _topics(registry, entry, LEFT_TO_RUN)
+    runs = {topic: _run_of(registry, entry.name, topic) for topic in topics}
+    unread = {topic for topic, run in runs.items() if run is None}
+    if unread and note_loaded(registry, kafka, capture_of(context, entry), entry):
+        start(context, entry.name, tables=_tables(entry, unread), why=_WHY_LARGE)
+    for table in entry.tables:
+        if (run := runs.get(table.topic)) is not None:
+            verdict = _being_read(run)
+            if run.phase in _BROKEN_OFF:
+                reason = f"rows may be missing: run {run.id}, which was to read them, is {run.phase}"
+                verdict = Verdict(State.DEGRADED, reason, read_anew(entry, [table.schema]))
+            reword(registry, entry.name, table.topic, LEFT_TO_RUN, verdict)
+
+
+def _being_read(run: ResnapshotEntry | None = None) -> Verdict:
+    remedy = f"headrace resnapshot wait {run.id}" if run else "headrace resnapshot list"
+    return Verdict(State.SNAPSHOTTING, "a run reads the rows that the table has", remedy)
+
+
+def _run_of(registry: Registry, name: str, topic: str) -> ResnapshotEntry | None:
+    """Return the run that reads the table, or else the newest that was to."""
+    reading = (run for run in active(registry, name) if topic in topics_of(run))
+    asked = (run for run in all_of(registry, name) if run.why == _WHY_LARGE and topic in topics_of(run))
+    return next(reading, None) or next(asked, None)
+
+
+def _begin_again(context: Context, registry: Registry, entry: SourceEntry) -> None:
+    verdicts = [found for found in standing(registry, entry.name) if found.code == RESTARTED]
+    if not verdicts or not registry.sinks(entry.name) or active(registry, entry.name):
+        return
+    since = min(found.first_ms for found in verdicts)
+    if any(run.why == _WHY_AGAIN and run.begun_ms >= since for run in all_of(registry, entry.name)):
+        return  # whatever became of it, a person decides what is next
+    start(context, entry.name, tables=_tables(entry, {found.topic for found in verdicts}), why=_WHY_AGAIN)
+
+
+def _topics(registry: Registry, entry: SourceEntry, code: str) -> set[str]:
+    return {found.topic for found in standing(registry, entry.name) if found.code == code}
+
+
+def _tables(entry: SourceEntry, topics: Collection[str]) -> list[TableId]:
+    return [table.schema.table for table in entry.tables if table.topic in topics]
+
+
+def wait_streaming(
+    context: Context, name: str, *, again: str, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Return when the initial snapshot is complete and the connector holds its slot.
+
+    Args:
+        context: The installation.
+        name: The source.
+        again: What to run once the cause of a failure is mended.
+        say: Told how far it is.
+
+    Raises:
+        SourceError: When the connector fails (``CONNECTOR_FAILED``) or does not start
+            (``CONNECTOR_NOT_STARTED``).
+    """
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    source, capture = source_of(context, entry), capture_of(context, entry)
+    kafka = Kafka(context.kafka_bootstrap)
+    topics = [table.topic for table in entry.tables]
+    expected = sum(source.estimate_rows([schema.table for schema in capture.tables]).values())
+    began, told, looked = time.monotonic(), "", 0.0
+    with Connect(context.connect_url) as connect:
+        while True:
+            state = connect.state(capture.connector)
+            if state.failed:
+                raise SourceError(
+                    f"The connector of {name} failed: {state.trace}",
+                    code="CONNECTOR_FAILED",
+                    hint=f"Mend the cause, then: {again}",
+                )
+            waited = time.monotonic() - began
+            if not state.running and waited > _TASK_START_S:
+                raise SourceError(
+                    f"The connector of {name} did not start within {_TASK_START_S:.0f} s"
+                    f" (connector {state.connector}, task {state.task}).",
+                    code="CONNECTOR_NOT_STARTED",
+                    hint="See Connect's log.",
+                )
+            if state.running:
+                if time.monotonic() - looked > _GIVE_WAY_S:
+                    source.give_way(capture)
+                    looked = time.monotonic()
+                if (
+                    note_loaded(registry, kafka, capture, registry.source(name))
+                    and source.hold(capture).active
+                ):
+                    return
+                rows = sum(high for _, high in kafka.ends(topics).values())
+                if read_again(context, registry, kafka, name):
+                    say("the connector was interrupted before its first row: it begins again")
+                    continue
+                text = f"reading the tables: {rows:,} rows" + (f" of about {expected:,}" if expected else "")
+                if text != told:
+                    say(told := text)
+            time.sleep(0.2)

@@ -1,0 +1,96 @@
+"""What is refused before anything is made: what is unfit, keys that nobody meant, topics in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from connectors.base import Keys
+from headrace.control.capture import capture_of, source_of
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry, SourceEntry
+from headrace.model.errors import HeadraceError, SourceError, UsageError
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
+
+__all__ = [
+    "OURS_ALREADY",
+    "check_again",
+    "refuse_not_streaming",
+    "refuse_unfit",
+    "refuse_unmeant",
+    "refuse_used",
+]
+
+OURS_ALREADY = ("SOURCE_SLOTS", "SOURCE_SENDERS", "SOURCE_CREATE_RIGHT")
+"""What is asked of a database before a source is added, and is there once it is."""
+
+
+def check_again(context: Context, name: str) -> list[Finding]:
+    """Return what speaks for or against going on with a source that was added; changes nothing."""
+    entry = Registry(context.registry).source(name)
+    schemas = [table.schema for table in entry.tables]
+    keys = {schema.table: schema.key for schema in schemas if schema.declared}
+    found = source_of(context, entry).preflight(
+        [schema.table for schema in schemas], keys, partitions=entry.partitions
+    )
+    return [finding for finding in found if finding.code not in OURS_ALREADY]
+
+
+def refuse_unmeant(tables: Sequence[TableId], keys: Keys) -> None:
+    """Refuse keys of tables that are not to be captured (``SOURCE_KEY_UNMEANT``)."""
+    unmeant = [str(table) for table in keys if table not in tables]
+    if unmeant:
+        raise UsageError(
+            f"A key is declared for {', '.join(unmeant)}, which is not captured.",
+            code="SOURCE_KEY_UNMEANT",
+            hint="Names are case-sensitive: --key schema.table=column,column.",
+        )
+
+
+def refuse_unfit(
+    findings: Sequence[Finding], kind: type[HeadraceError] = SourceError, code: str = "SOURCE_UNFIT"
+) -> None:
+    """Refuse what has errors among its findings, with every reason.
+
+    Raises:
+        HeadraceError: Of the ``kind``; with its own code when there is one error, else with ``code``.
+    """
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise kind(
+            " ".join(finding.message for finding in errors),
+            code=errors[0].code if len(errors) == 1 else code,
+            hint="\n".join(finding.hint for finding in errors if finding.hint),
+        )
+
+
+def refuse_not_streaming(context: Context, entry: SourceEntry) -> None:
+    """Refuse what needs a connector that runs (``SOURCE_NOT_STREAMING``)."""
+    with Connect(context.connect_url) as connect:
+        state = connect.settled(capture_of(context, entry).connector)
+    if not state.running:
+        raise SourceError(
+            f"The connector of {entry.name} does not stream: {state.words}",
+            code="SOURCE_NOT_STREAMING",
+            hint=f"headrace {'recover' if state.connector == 'ABSENT' else 'source resume'} {entry.name}",
+        )
+
+
+def refuse_used(kafka: Kafka, names: Sequence[str], fresh: Sequence[str]) -> None:
+    """Refuse tables of which two would share a topic, and fresh ones whose topic has records already."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SourceError(
+            f"Two tables would share the topic {twice[0]}.",
+            code="SOURCE_TOPIC_SHARED",
+            hint="Kafka allows letters, digits, dot, dash and underscore in names; capture one of them.",
+        )
+    used = sorted({topic for (topic, _), (_, high) in kafka.ends(fresh).items() if high > 0})
+    if used:
+        raise SourceError(
+            f"Kafka already holds records in {', '.join(used)}.",
+            code="SOURCE_TOPICS_EXIST",
+            hint="Choose another source name, or delete these topics.",
+        )

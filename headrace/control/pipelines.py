@@ -1,0 +1,235 @@
+"""The files that tell the engine which pipelines to run: written, taken away, held against the registry."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from headrace.config.pipeline import (
+    OriginSpec,
+    PipelineSpec,
+    SchemaPolicy,
+    TableSpec,
+    load_pipeline,
+    write_private,
+)
+from headrace.control.capture import secret_of
+from headrace.control.claims import installation, owner_file
+from headrace.control.context import Context
+from headrace.control.progress import read_progress
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
+from headrace.control.runner import at_rest
+from headrace.model.errors import SinkError
+
+__all__ = [
+    "discard_run",
+    "is_paused",
+    "origin_of",
+    "orphans",
+    "pipeline_of",
+    "resting",
+    "rewrite",
+    "spec_path",
+    "withdraw",
+    "withheld",
+    "withhold",
+    "worked_on",
+    "working_on",
+]
+
+_STOP_S = 60.0
+
+
+def spec_path(context: Context, name: str) -> Path:
+    """Return the file that tells the engine of a sink."""
+    return context.pipelines / f"{name}.json"
+
+
+def origin_of(context: Context, source: SourceEntry) -> OriginSpec:
+    """Return where the source's values may be looked up."""
+    return OriginSpec(kind=source.kind, address=source.address, secret=secret_of(context, source.name).path)
+
+
+def pipeline_of(
+    context: Context, origin: SourceEntry, entry: SinkEntry, captured: Sequence[SourceTableEntry]
+) -> PipelineSpec:
+    """Return what the engine is told of a sink: from the beginning of its topics, not paused."""
+    n = origin.partitions
+    return PipelineSpec(
+        sink=entry.name,
+        kind=entry.kind,
+        settings=entry.settings,
+        source=origin.name,
+        origin=origin_of(context, origin),
+        kafka_bootstrap=context.kafka_bootstrap,
+        placeholder=origin.placeholder,
+        tables=tuple(
+            TableSpec(topic=t.topic, epoch=t.epoch, table=t.table, partitions=n, topic_id=t.topic_id)
+            for t in captured
+        ),
+        checkpoint=context.checkpoints / entry.name,
+        dead_letters=context.dead_letters / entry.name,
+        owner=owner_file(context, entry.name),
+        home=installation(context),
+        on_schema_change=SchemaPolicy(entry.on_schema_change),
+    )
+
+
+def orphans(context: Context, registry: Registry) -> list[PipelineSpec]:
+    """Return the pipelines of which the registry knows nothing, as after it was lost or restored.
+
+    The engine runs them as it was told to: their targets go on being served, and nobody watches them.
+    """
+    known = {sink.name for sink in registry.sinks()}
+    found = []
+    for path in sorted(context.pipelines.glob("[!.]*.json")):
+        if path.stem not in known:
+            try:
+                spec = load_pipeline(path)
+            except (OSError, ValueError):
+                continue  # gone since it was listed, or none of ours
+            from sinks.shadow import SHADOW  # only when there is one: who looks often imports no sink
+
+            if SHADOW not in spec.settings:
+                found.append(spec)
+    return found
+
+
+def rewrite(context: Context, sink: str, change: Callable[[PipelineSpec], Mapping[str, Any]]) -> PipelineSpec:
+    """Give some fields of a pipeline other values, one command after another; return it as it was before.
+
+    Raises:
+        FileNotFoundError: The sink has no pipeline.
+    """
+    context.run.mkdir(parents=True, exist_ok=True)
+    with (context.run / "pipelines.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = spec_path(context, sink)
+        before = load_pipeline(path)
+        after = before.model_copy(update=dict(change(before)))
+        if after != before:
+            write_private(path, after.model_dump_json())
+        return before
+
+
+@contextmanager
+def withheld(context: Context, *sinks: str) -> Iterator[None]:
+    """Have the engine put the sinks' queries down while the block runs, one command after another.
+
+    Whether a person has paused the sink, before or meanwhile, is another matter and stays as it is.
+
+    Raises:
+        SinkError: When the engine does not let go of a sink (``SINK_BUSY``); all go on then.
+    """
+    with ExitStack() as working:
+        for sink in sinks:
+            working.enter_context(working_on(context, sink))
+        try:
+            for sink in sinks:
+                withhold(context, sink)
+            yield
+        finally:
+            for sink in sinks:
+                with suppress(FileNotFoundError):
+                    rewrite(context, sink, lambda _: {"withheld": False})
+
+
+@contextmanager
+def working_on(context: Context, sink: str) -> Iterator[None]:
+    """Wait until no other command works on the sink's targets, and keep others away."""
+    with _lock_of(context, sink) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def worked_on(context: Context, sink: str) -> Iterator[bool]:
+    """Yield whether a command works on the sink's targets; where none does, none begins meanwhile."""
+    with _lock_of(context, sink) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield True
+        else:
+            yield False
+
+
+def _lock_of(context: Context, sink: str) -> IO[str]:
+    context.run.mkdir(parents=True, exist_ok=True)
+    return (context.run / f"sink-{sink}.lock").open("a")
+
+
+def withhold(context: Context, sink: str) -> None:
+    """Have the engine put the sink's query down until the pipeline says otherwise."""
+    rewrite(context, sink, lambda _: {"withheld": True})
+    deadline = time.monotonic() + _STOP_S
+    while time.monotonic() < deadline:
+        progress = read_progress(context.progress, sink)
+        if progress is None or progress.state == "paused" or at_rest(context.progress):
+            return
+        time.sleep(0.1)
+    rewrite(context, sink, lambda _: {"withheld": False})
+    raise SinkError(
+        f"The engine has not let go of sink {sink} after {_STOP_S:.0f} s.",
+        code="SINK_BUSY",
+        hint="Its store may not answer; see `headrace lag`.",
+    )
+
+
+def is_paused(context: Context, sink: str) -> bool:
+    """Return whether a person has paused the sink."""
+    with suppress(OSError, ValueError):
+        return load_pipeline(spec_path(context, sink)).paused
+    return False
+
+
+def resting(context: Context, sink: str) -> str:
+    """Return why a sink applies nothing: paused, failed, removed or stopped; empty when it does.
+
+    Whether it is paused is what it was told, for the engine's word follows a little later.
+    """
+    try:
+        spec = load_pipeline(spec_path(context, sink))
+        if spec.paused or (spec.withheld and not _is_worked_on(context, sink)):
+            return "paused"
+    except FileNotFoundError:
+        return "removed"
+    except ValueError:
+        return "failed"
+    progress = read_progress(context.progress, sink)
+    return progress.state if progress is not None and progress.state in ("failed", "stopped") else ""
+
+
+def _is_worked_on(context: Context, sink: str) -> bool:
+    with worked_on(context, sink) as found:
+        return found
+
+
+def withdraw(context: Context, name: str) -> None:
+    """Take the pipeline from the engine and wait until it has let go."""
+    spec_path(context, name).unlink(missing_ok=True)
+    deadline = time.monotonic() + _STOP_S
+    while time.monotonic() < deadline:
+        progress = read_progress(context.progress, name)
+        if progress is None or progress.state in ("removed", "stopped"):
+            return
+        if at_rest(context.progress):
+            return
+        time.sleep(0.1)
+    raise SinkError(
+        f"The engine has not let go of sink {name} after {_STOP_S:.0f} s.",
+        code="SINK_BUSY",
+        hint="Try again in two minutes: an engine that hangs is replaced by then. See `headrace lag`.",
+    )
+
+
+def discard_run(context: Context, name: str) -> None:
+    """Remove checkpoint and progress, so that a namesake later reads from the beginning."""
+    shutil.rmtree(context.checkpoints / name, ignore_errors=True)
+    shutil.rmtree(context.requests / name, ignore_errors=True)
+    (context.progress / f"{name}.json").unlink(missing_ok=True)

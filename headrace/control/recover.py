@@ -1,0 +1,231 @@
+"""Recover a source whose history has a gap: a new life of it is read beside what the sinks serve.
+
+Nothing is emptied first. The slot, the topics and the connector's positions are made anew under a higher
+epoch, so that every row that is read wins over what a store has. Rows of an earlier epoch that are left when
+a sink has settled all of it are gone from the source, and are removed. An interrupted recovery goes on where
+it was when the same command is given again; until then the source stays ``resync_required``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import delete
+
+from headrace.control.capture import capture_of, source_of
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.differences import Differences
+from headrace.control.entries import RecoveryEntry, VerdictEntry
+from headrace.control.first_load import wait_streaming
+from headrace.control.gap import another_key, find_gap
+from headrace.control.kafka import Kafka
+from headrace.control.pipelines import working_on
+from headrace.control.recovery.hand_over import hand_over
+from headrace.control.recovery.job import Job, Say
+from headrace.control.recovery.left_out import LeftOut, tell
+from headrace.control.recovery.new_life import begin_life, keep_digests
+from headrace.control.recovery.sweep import sweep
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
+from headrace.model.errors import HeadraceError, SourceError, UsageError, naming
+
+__all__ = ["LeftOut", "Recovered", "Recovery", "plan", "recover"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What :func:`recover` would do.
+
+    Args:
+        source: The source.
+        reason: What is wrong with it; empty when nothing is known to be.
+        unfinished: Where an interrupted recovery would go on; empty when there is none.
+        tables: Tables that would be read anew, all of the source's.
+        rows: About how many rows, by the database's statistics.
+        sinks: Sinks that would take them.
+    """
+
+    source: str
+    reason: str
+    unfinished: str
+    tables: tuple[str, ...]
+    rows: int
+    sinks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a recovery has mended.
+
+    Args:
+        source: The source.
+        tables: What is other than before, by sink and table. What people changed meanwhile counts, too.
+        left_out: Tables that a sink's target has kept from being mended there, with what mends them now.
+    """
+
+    source: str
+    tables: tuple[Differences, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def wrong(self) -> int:
+        """Return how many rows were missing, had other values, or should not have been there."""
+        return sum(found.missing + found.other + found.removed for found in self.tables)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it JSON-ready."""
+        return {
+            "source": self.source,
+            "wrong": self.wrong,
+            "tables": [asdict(found) for found in self.tables],
+            "left_out": [asdict(one) for one in self.left_out],
+        }
+
+
+def plan(context: Context, name: str) -> Recovery:
+    """Return what :func:`recover` would do; changes nothing."""
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    tables = [table.schema.table for table in entry.tables]
+    with registry.begin() as session:
+        run = session.get(RecoveryEntry, name)
+    return Recovery(
+        source=name,
+        reason=_reason(context, entry),
+        unfinished=run.phase if run else "",
+        tables=tuple(map(str, tables)),
+        rows=sum(source_of(context, entry).estimate_rows(tables).values()),
+        sinks=tuple(sink.name for sink in registry.sinks(name)),
+    )
+
+
+def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recovered:
+    """Begin a new life of the source and bring every sink to it; return when every sink is right.
+
+    A table whose target at one sink refuses stops nothing else: it is left out there, and status says so.
+
+    Raises:
+        SourceError: When the database does not answer, a table is gone or its key is another, the
+            connector fails, or the database went back meanwhile. What is served stays as it is; the same
+            command goes on.
+        SinkError: When a sink is at rest or its store does not answer; the same command goes on.
+        UsageError: When another recovery of the source is under way (``RECOVER_RUNNING``).
+    """
+    registry = Registry(context.registry)
+    registry.source(name)
+    with _alone(context, name):
+        job = _begin(context, registry, name, say)
+        with ExitStack() as working:
+            for sink in job.sinks:
+                working.enter_context(working_on(context, sink.name))
+            if job.run.phase == "stopping":
+                keep_digests(job)
+                job.advance("beginning")
+            if job.run.phase == "beginning":
+                reading_ms = begin_life(job)
+                job.advance("reading", reading_ms=reading_ms, gap=job.source.gap)
+            if job.run.phase == "reading":
+                hand_over(job)
+        if job.run.phase == "reading":
+            with Connect(context.connect_url) as connect:
+                connect.revive(capture_of(context, job.source).connector)
+            wait_streaming(context, name, again=f"headrace recover {name}", say=say)
+            topics = [table.topic for table in job.source.tables]
+            ends = [
+                [*place, high] for place, (_, high) in Kafka(context.kafka_bootstrap).ends(topics).items()
+            ]
+            job.advance("sweeping", ends=ends)
+        found, left_out = sweep(job)
+        _finish(job, left_out)
+    done = Recovered(name, tuple(found), tuple(left_out))
+    told = [f"{one.table} at {one.sink}" for one in left_out]
+    registry.note(f"source {name}", "recovered", wrong=done.wrong, left_out=told)
+    return done
+
+
+@contextmanager
+def _alone(context: Context, name: str) -> Iterator[None]:
+    """Keep other recoveries of the source away, and those who follow its columns."""
+    context.run.mkdir(parents=True, exist_ok=True)
+    with (
+        (context.run / f"recover-{name}.lock").open("a") as mine,
+        (context.run / "refresh.lock").open("a") as all_,
+    ):
+        try:
+            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"A recovery of {name} is under way in another process.",
+                code="RECOVER_RUNNING",
+                hint="`headrace lag` says how it does; wait for it, or end that process and run this again.",
+            ) from None
+        fcntl.flock(all_, fcntl.LOCK_EX)
+        yield
+
+
+def _begin(context: Context, registry: Registry, name: str, say: Say) -> Job:
+    """Return the recovery that was interrupted, or a new one; from here on the source is not green."""
+    entry = registry.source(name)
+    _refuse_other_tables(context, entry)
+    job = Job(context, name, registry, say)
+    with registry.begin() as session:
+        run = session.get(RecoveryEntry, name)
+    if run is not None:
+        say(f"going on with the recovery that was interrupted: {run.phase}")
+        return job
+    registry.gap(name, _reason(context, entry) or "its recovery has begun and is not finished")
+    sinks = [sink.name for sink in registry.sinks(name)]
+    with registry.begin() as session:
+        session.add(RecoveryEntry(source=name, phase="stopping", begun_ms=now_ms(), plan={"sinks": sinks}))
+    registry.note(f"source {name}", "recovery began")
+    return job
+
+
+def _reason(context: Context, entry: SourceEntry) -> str:
+    try:
+        return entry.gap or find_gap(context, entry)
+    except HeadraceError:
+        return ""
+
+
+def _refuse_other_tables(context: Context, entry: SourceEntry) -> None:
+    known = [table.schema for table in entry.tables]
+    declared = {schema.table: schema.key for schema in known if schema.declared}
+    with naming(entry.name):
+        found = source_of(context, entry).catalogue([schema.table for schema in known], declared)
+    for before, now in zip(known, found, strict=True):
+        if before.key != now.key:
+            raise SourceError(
+                f"The key of {now.table} is ({', '.join(now.key)}) now and was ({', '.join(before.key)}).",
+                code="SOURCE_KEY_CHANGED",
+                hint=another_key(entry.name, [s.name for s in Registry(context.registry).sinks(entry.name)]),
+            )
+
+
+def _finish(job: Job, left_out: Sequence[LeftOut]) -> None:
+    """Take back what stood against the source before the new life began, and tell what stands now."""
+    source, sinks, begun_ms = job.source, job.sinks, job.run.plan["reading_ms"]
+    if source.gap != job.run.plan.get("gap", source.gap):
+        job.advance("beginning")
+        raise SourceError(
+            f"The database went back once more while {job.name} was recovered.",
+            code="RECOVER_AGAIN",
+            hint=f"headrace recover {job.name}",
+        )
+    # Before the source's own word goes: nobody is to take a table for whole that is left out.
+    for one in left_out:
+        tell(job.registry, source, one)
+    with job.registry.begin() as session:
+        session.get_one(SourceEntry, job.name).gap = None
+        for sink in sinks:
+            session.get_one(SinkEntry, sink.name).incomplete = {}
+        session.execute(
+            delete(VerdictEntry).where(VerdictEntry.source == job.name, VerdictEntry.last_ms < begun_ms)
+        )
+        session.delete(session.get_one(RecoveryEntry, job.name))
+    shutil.rmtree(job.digests("").parent, ignore_errors=True)

@@ -1,0 +1,116 @@
+"""The first steps: queries are stopped, what sinks hold is noted, and a new life of the source begins."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import delete
+
+from connectors.base import Capture
+from headrace.control.capture import capture_now, capture_of, source_of
+from headrace.control.connect import Connect
+from headrace.control.differences import keep
+from headrace.control.entries import ResnapshotEntry, SourceEntry, VerdictEntry
+from headrace.control.epochs import next_epochs
+from headrace.control.kafka import Kafka
+from headrace.control.pipelines import spec_path, withhold
+from headrace.control.recovery.job import Job
+from headrace.control.registry import Registry, now_ms
+from headrace.control.remedies import recover as again
+from headrace.control.remedies import then
+from headrace.control.sink import opened_sink, tables_of
+from headrace.control.source import topics_of
+from headrace.control.verdicts import LEFT_TO_RUN
+from headrace.control.watcher import look_now
+from headrace.model.errors import SourceError
+
+__all__ = ["begin_life", "keep_digests"]
+
+_GONE_S = 60.0
+
+
+def keep_digests(job: Job) -> None:
+    """Stop the sinks' queries and note what each sink holds, to tell later what was wrong."""
+    _stop_sinks(job)
+    for sink in job.sinks:
+        path = job.digests(sink.name)
+        if not path.exists():
+            job.say(f"{sink.name}: noting what it holds, to tell later what was wrong")
+            with opened_sink(sink) as store:
+                unread = keep(path, store, [table.schema for table in tables_of(job.registry, sink)])
+            for table, why in unread.items():
+                job.say(f"{sink.name}: {table} cannot be read, so nobody will know what was wrong: {why}")
+
+
+def _stop_sinks(job: Job) -> None:
+    for sink in job.sinks:
+        if spec_path(job.context, sink.name).exists():
+            job.say(f"{sink.name}: stopping its query; what it holds goes on being served")
+            withhold(job.context, sink.name)
+
+
+def begin_life(job: Job) -> int:
+    """Make slot, topics and positions anew, under a higher epoch; repeated as a whole when interrupted.
+
+    Returns the time before which everything that is wrong with a table is mended by what is read now.
+    """
+    _stop_sinks(job)
+    context, name, registry, entry = job.context, job.name, job.registry, job.source
+    source, capture = source_of(context, entry), capture_of(context, entry)
+    kafka = Kafka(context.kafka_bootstrap)
+    with Connect(context.connect_url) as connect:
+        job.say("stopping the connector; its positions are forgotten")
+        connect.halt(capture.connector, again=f"headrace recover {name}")
+        job.say("making slot, publication and topics anew")
+        with then("SOURCE_SLOT_BUSY", again(name)):
+            source.teardown(capture)
+        topics = topics_of(capture)
+        kafka.delete([topic.name for topic in topics])
+        _until_gone(kafka, {topic.name for topic in topics})
+        kafka.create(topics)
+        source.setup(capture)
+        mine = [table.topic for table in entry.tables]
+        ids, epochs = kafka.ids(mine), next_epochs(registry, kafka, mine)
+        system = source.hold(capture).system
+        with registry.begin() as session:
+            found = session.get_one(SourceEntry, name)
+            found.loaded_ms, found.system = None, system
+            found.timeline = found.flushed = found.read = found.heard = None
+            for table in found.tables:
+                table.topic_id, table.epoch = ids[table.topic], epochs[table.topic]
+            # Their marks are offsets of topics that are gone.
+            session.execute(delete(ResnapshotEntry).where(ResnapshotEntry.source == name))
+            # The new life's snapshot reads every table, so nothing is left to a run.
+            mine_left = VerdictEntry.source == name, VerdictEntry.code == LEFT_TO_RUN
+            session.execute(delete(VerdictEntry).where(*mine_left))
+        # The watcher would take the new publication for one that somebody else has changed.
+        look_now(context, name)
+        # Columns may have other types than before the gap. What a later look finds has a later time.
+        capture = capture_now(source, capture)
+        _register(registry, name, capture)
+        reading_ms = now_ms()
+        job.say("starting the connector: it reads every table")
+        connect.create(capture.connector, source.properties(capture))
+        connect.halt(capture.connector, again=f"headrace recover {name}")
+        connect.resume(capture.connector)
+    return reading_ms
+
+
+def _register(registry: Registry, name: str, capture: Capture) -> None:
+    """Note the tables' columns as they are now."""
+    now = {schema.table: schema for schema in capture.tables}
+    with registry.begin() as session:
+        for table in session.get_one(SourceEntry, name).tables:
+            table.table = now[table.schema.table].as_dict()
+
+
+def _until_gone(kafka: Kafka, names: set[str]) -> None:
+    deadline = time.monotonic() + _GONE_S
+    while left := kafka.names() & names:
+        if time.monotonic() > deadline:
+            raise SourceError(
+                f"Kafka still has the topic {min(left)} after it was deleted.",
+                code="RECOVER_TOPIC_STAYS",
+                hint="Something may make it again, a producer for instance; then run the same command again.",
+            )
+        time.sleep(0.2)

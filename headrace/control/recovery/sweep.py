@@ -1,0 +1,152 @@
+"""The last step: what a sink still has of the former life is removed, once it holds all of the new one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from headrace.control.differences import Differences, compare
+from headrace.control.pipelines import is_paused
+from headrace.control.progress import SinkProgress, read_progress, refuse_at_rest
+from headrace.control.recovery.job import Job
+from headrace.control.recovery.left_out import LeftOut, Why, left_out, refusal, why
+from headrace.control.registry import SinkEntry, SourceTableEntry
+from headrace.control.sink import opened_sink, tables_of, wait_running
+from headrace.control.verdicts import State
+from headrace.model.errors import Retry, SinkError
+from headrace.model.life import life_of
+from headrace.model.position import Position
+from sinks.base import Sink
+
+__all__ = ["sweep"]
+
+_PATIENCE_S = 30.0
+"""So long a target may be in trouble: one that was removed is made anew meanwhile, one that asks for patience
+has got some."""
+_POLL_S = 0.3
+
+_Ends = Mapping[tuple[str, int], int]
+"""Topic and partition → the offset after the last that has to be stored."""
+
+
+def sweep(job: Job) -> tuple[list[Differences], list[LeftOut]]:
+    """Wait for each sink to settle the new life; remove what it does not tell of; say what was wrong.
+
+    Raises:
+        SinkError: When a sink is at rest, or its store does not answer.
+    """
+    found: list[Differences] = []
+    left: list[LeftOut] = []
+    for sink in job.sinks:
+        if not is_paused(job.context, sink.name):
+            wait_running(job.context, sink.name)
+        differences, out = _sweep_sink(job, sink)
+        found += differences
+        left += out
+        but = f", but for {', '.join(one.table for one in out)}" if out else ""
+        job.say(f"{sink.name}: every row is of the database as it is now{but}")
+    return found, left
+
+
+def _sweep_sink(job: Job, sink: SinkEntry) -> tuple[list[Differences], list[LeftOut]]:
+    tables = tables_of(job.registry, sink)
+    out = job.left_out(sink.name)
+    found: list[Differences] = []
+    with opened_sink(sink) as store:
+        out |= _wait_stored(job, sink.name, store, [table for table in tables if table.topic not in out])
+        for table in tables:
+            if table.topic not in out:
+                said = refusal(partial(store.truncate, table.schema, Position(table.epoch, 0)))
+                said = said or _compare(job, sink.name, store, table, found)
+                out |= {table.topic: said} if said is not None else {}
+    source = job.source
+    return found, [
+        left_out(source, sink.name, table, out[table.topic]) for table in tables if table.topic in out
+    ]
+
+
+def _compare(
+    job: Job, sink: str, store: Sink, table: SourceTableEntry, found: list[Differences]
+) -> Why | None:
+    """Add what was wrong with a table to ``found``; return why its target cannot be right, if it cannot."""
+    path = job.digests(sink)
+    if not path.exists():
+        return None
+    try:
+        found.append(compare(path, sink, store, table.schema))
+    except SinkError as error:
+        if error.table is None:
+            raise
+        if error.retry is not Retry.LATER:
+            return why(error)
+        found.append(Differences(sink, str(table.schema.table), 0, 0, 0, unread=error.message))
+    return None
+
+
+def _wait_stored(job: Job, name: str, store: Sink, tables: Sequence[SourceTableEntry]) -> dict[str, Why]:
+    """Return when the store itself says that it holds the new life of the tables that are not in trouble.
+
+    The engine's file may for a moment still tell of the offsets of the former life.
+
+    Returns:
+        Topic → what is wrong, for those whose target has been in trouble for long.
+    """
+    waiting = {table.topic: table for table in tables}
+    ends = {(topic, n): high for topic, n, high in job.run.plan["ends"] if topic in waiting}
+    since: dict[str, float] = {}
+    out: dict[str, Why] = {}
+    told = -1
+    while True:
+        progress = read_progress(job.context.progress, name)
+        refuse_at_rest(name, progress)
+        troubles, now = _troubles(progress, waiting.values()), time.monotonic()
+        since = {topic: since.get(topic, now) for topic in troubles}
+        late = {topic: troubles[topic] for topic, began in since.items() if now - began > _PATIENCE_S}
+        behind = _behind(progress, ends, waiting)
+        settled = [
+            waiting[topic] for topic, records in behind.items() if not records and topic not in troubles
+        ]
+        done = late.keys() | _stored(store, settled, ends)
+        for topic, (_, message) in late.items():
+            job.say(f"{name}: {waiting[topic].schema.table} is left out: {message}")
+        out |= late
+        waiting = {topic: table for topic, table in waiting.items() if topic not in done}
+        if not waiting:
+            return out
+        if (records := sum(behind.values())) and records != told:
+            job.say(f"{name}: {records:,} records to apply before the sweep")
+            told = records
+        time.sleep(_POLL_S)
+
+
+def _troubles(progress: SinkProgress | None, tables: Iterable[SourceTableEntry]) -> dict[str, Why]:
+    """Return topic → what is wrong, of tables in trouble. While a query starts, it tells what was before."""
+    if progress is None or progress.state == "starting":
+        return {}
+    found: dict[str, Why] = {}
+    for table in tables:
+        counters = progress.tables.get(str(table.schema.table))
+        trouble = counters.trouble if counters is not None else None
+        if trouble is not None and trouble["state"] != State.CATCHING_UP.value:
+            found[table.topic] = trouble["code"], trouble["message"]
+    return found
+
+
+def _behind(progress: SinkProgress | None, ends: _Ends, topics: Iterable[str]) -> dict[str, int]:
+    """Return topic → how many records the sink has not settled."""
+    settled = progress.next_offsets if progress is not None else {}
+    found = dict.fromkeys(topics, 0)
+    for place, end in ends.items():
+        if place[0] in found:
+            found[place[0]] += max(0, end - settled.get(place, 0))
+    return found
+
+
+def _stored(store: Sink, tables: Sequence[SourceTableEntry], ends: _Ends) -> set[str]:
+    """Return the topics of those tables of which the store itself says that it holds all."""
+    lives = {table.topic: life_of(table.topic, table.topic_id) for table in tables}
+    wanted = {(lives[topic], n): high - 1 for (topic, n), high in ends.items() if high and topic in lives}
+    stored = store.progress(list(wanted)) if wanted else {}
+    lacking = {life for (life, n), last in wanted.items() if stored.get((life, n), -1) < last}
+    return {topic for topic, life in lives.items() if life not in lacking}

@@ -1,0 +1,65 @@
+"""A sink's pipeline file that is gone or damaged is written anew, from the registry and the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.config.pipeline import SchemaPolicy, Swept, load_pipeline, write_private
+from headrace.control.context import Context
+from headrace.control.pipelines import pipeline_of, spec_path
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
+from headrace.control.remedies import read_anew
+from headrace.control.runs.repository import all_of
+from headrace.control.verdicts import State, Verdict, record
+from spark_jobs.targets import newest_targets
+
+__all__ = ["remake_damaged"]
+
+REMADE = "PIPELINE_REMADE"
+
+
+def remake_damaged(
+    context: Context, registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry]
+) -> bool:
+    """Write the pipeline file of a sink of these tables anew if it is gone or damaged; return whether it was.
+
+    The sink goes on where its checkpoint ends. Where it ignores changes of columns, only the file knew which
+    columns it has: then its tables are to be read anew.
+    """
+    path = spec_path(context, entry.name)
+    try:
+        load_pipeline(path)
+    except (FileNotFoundError, ValueError):
+        pass
+    else:
+        return False
+    source = registry.source(entry.source)
+    spec = pipeline_of(context, source, entry, tables)
+    spec = spec.model_copy(
+        update={
+            "tables": newest_targets(spec.checkpoint, spec.tables),
+            "swept": _swept(registry, entry, tables),
+        }
+    )
+    if SchemaPolicy(entry.on_schema_change) is SchemaPolicy.IGNORE:
+        for table in tables:
+            reason = "the sink's pipeline file was gone or damaged; which columns it had is not known"
+            verdict = Verdict(State.DEGRADED, reason, read_anew(source, [table.schema]))
+            record(registry, source.name, [table.topic], REMADE, verdict, sink=entry.name)
+    write_private(path, spec.model_dump_json())
+    registry.note(f"sink {entry.name}", "pipeline written anew")
+    return True
+
+
+def _swept(registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry]) -> dict[str, Swept]:
+    """Return topic → the marks of the last run that this sink was swept after, at its beginning or later."""
+    found: dict[str, Swept] = {}
+    for run in all_of(registry, entry.source):  # the newest first
+        done = run.counts.get("swept", {}).get(entry.name, {})
+        before = run.ended_ms is not None and run.ended_ms < entry.created_ms
+        for table in tables:
+            mine = str(table.schema.table) in done or (before and table.topic not in entry.incomplete)
+            if mine and table.topic in (run.plan.get("ends") or {}):
+                marks, ends = run.plan["marks"][table.topic], run.plan["ends"][table.topic]
+                found.setdefault(table.topic, Swept(marks=tuple(marks), ends=tuple(ends)))
+    return found

@@ -1,0 +1,232 @@
+"""What the connector is asked for by a run, and what has to be so before it is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from connectors.base import Capture, Source
+from headrace.control.capture import capture_now, source_of
+from headrace.control.first_load import note_loaded
+from headrace.control.progress import read_progress
+from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
+from headrace.control.runs.job import Job
+from headrace.control.runs.repository import Phase, active, change
+from headrace.control.runs.start import marks_of
+from headrace.control.sink import opened_sink
+from headrace.control.snapshot import Told
+from headrace.control.verdicts import LEFT_OUT, LEFT_TO_RUN, standing
+from headrace.control.watcher import look_now
+from headrace.model.errors import SinkError, SinkUnavailable, SourceError
+from headrace.model.key import Key
+
+__all__ = [
+    "STOPPED_WITHIN_S",
+    "ask",
+    "ask_again",
+    "asked_for",
+    "first_marks",
+    "lost_columns",
+    "refuse_hidden",
+]
+
+STOPPED_WITHIN_S = 20.0
+_POLL_S = 0.3
+_QUIET_S = 120.0
+_MOST_ROUNDS = 20
+
+
+def refuse_hidden(job: Job) -> None:
+    """Refuse to go on when our role does not see every row: what is not read would be taken for gone.
+
+    Raises:
+        SourceError: With the code of what is wrong, such as ``SOURCE_ROW_SECURITY``.
+    """
+    tables = [table.schema.table for table in job.tables(job.run)]
+    for finding in source_of(job.context, job.source).rights_now(tables).values():
+        hint = f"{finding.hint} -- then: headrace resnapshot resume {job.name}"
+        raise SourceError(finding.message, code=finding.code, hint=hint)
+
+
+def ask(job: Job, source: Source, capture: Capture) -> None:
+    """Ask the connector for the run's tables, or for the rows that are to be read once more.
+
+    Raises:
+        SourceError: When a table cannot be read, or not whole.
+        Aborted: When somebody has asked for that.
+    """
+    refuse_hidden(job)
+    _until_loaded(job, capture)
+    _until_quiet(job, source, capture)
+    run = job.run
+    if not run.plan["marks"]:
+        shadows = _prepare(job, run)
+        _until_confirmed(job, source, capture)
+        look_now(job.context, run.source)  # what is found before the run begins is healed by it
+        topic = capture.notifications
+        low = job.kafka.ends([topic]).get((topic, 0), (0, 0))[1]
+        marks = {table.topic: first_marks(job, table) for table in job.tables(run)}
+        # A name of its own for each attempt: what the connector tells of an earlier one is not this one's.
+        signal = f"{run.id}-{now_ms()}"
+        plan = {
+            "marks": marks,
+            "heard_from": low,
+            "signal": signal,
+            "shadows": shadows,
+            "again": {},
+            "rounds": 0,
+        }
+        plan["columns"] = _columns(job, source, capture)
+        run = change(job.registry, job.name, plan, phase=Phase.READING, begun_ms=now_ms(), counts={})
+    wanted = asked_for(job, run)
+    rows = {
+        table.schema.table: [Key.of(parts) for parts in keys]
+        for table in wanted
+        if (keys := run.plan.get("again", {}).get(table.topic))
+    }
+    source.request_snapshot(capture, [table.schema.table for table in wanted], run.plan["signal"], rows)
+    change(job.registry, job.name, {"asked": True})
+
+
+def asked_for(job: Job, run: ResnapshotEntry) -> list[SourceTableEntry]:
+    """Return the tables that the run's request to the connector is about."""
+    again = run.plan.get("again")
+    return [table for table in job.tables(run) if not again or table.topic in again]
+
+
+def ask_again(job: Job, rows: Mapping[str, Sequence[Key]]) -> None:
+    """Have only these rows of some topics be asked for the next time.
+
+    Raises:
+        SourceError: When that has been done too often (``RESNAPSHOT_ROWS_BUSY``).
+    """
+    run = job.run
+    rounds = run.plan.get("rounds", 0) + 1
+    if rounds > _MOST_ROUNDS:
+        busy = [table.schema.table for table in job.tables(run) if table.topic in rows]
+        full = " ".join(f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;" for table in busy)
+        raise SourceError(
+            f"Rows of {', '.join(map(str, busy))} change so often that their large values cannot be read.",
+            code="RESNAPSHOT_ROWS_BUSY",
+            hint=f"{full} -- then: headrace resnapshot resume {run.id}",
+        )
+    again = {topic: [list(key.parts) for key in keys] for topic, keys in rows.items()}
+    plan = {"again": again, "rounds": rounds, "signal": f"{run.id}-{now_ms()}", "asked": False}
+    change(job.registry, job.name, plan)
+
+
+def _columns(job: Job, source: Source, capture: Capture) -> dict[str, list[str]]:
+    """Return topic → the columns that the database has now of each of the run's tables."""
+    mine = tuple(table.schema for table in job.tables(job.run))
+    now = capture_now(source, replace(capture, tables=mine))
+    return {
+        now.topic(schema.table): [*schema.by_name, *schema.extra.get("excluded", ())] for schema in now.tables
+    }
+
+
+def lost_columns(job: Job, source: Source, capture: Capture) -> bool:
+    """Return whether a table has lost a column since the run has asked."""
+    before: dict[str, list[str]] = job.run.plan.get("columns", {})
+    try:
+        now = _columns(job, source, capture)
+    except SourceError as error:
+        if error.code in ("SOURCE_TABLE_MISSING", "SOURCE_NO_PRIMARY_KEY"):
+            return False  # reading once more would not mend that
+        raise
+    return any(not set(names) <= set(now[topic]) for topic, names in before.items())
+
+
+def first_marks(job: Job, table: SourceTableEntry) -> list[int]:
+    """Return the end of the table's topic; its beginning where all that happened since is told of."""
+    marks = marks_of(job.kafka, job.source, table)
+    codes = {found.code for found in standing(job.registry, job.run.source) if found.topic == table.topic}
+    if codes != {LEFT_TO_RUN} or any(low for low, _ in job.kafka.ends([table.topic]).values()):
+        return marks
+    return [0] * len(marks)
+
+
+def _prepare(job: Job, run: ResnapshotEntry) -> dict[str, list[str]]:
+    """Make the targets that are missing; return sink → topics of which a shadow is to be filled."""
+    shadows: dict[str, list[str]] = {}
+    for entry in job.registry.sinks(run.source):
+        if entry.name not in run.plan["sinks"]:
+            continue
+        mine = [table for table in job.tables(run) if table.topic in entry.tables]
+        unusable = [table.topic for table in mine if _is_unusable(job, entry, table)]
+        # A store that does not answer applies what is read when it comes back.
+        with suppress(SinkUnavailable), opened_sink(entry) as sink:
+            for table in mine:
+                try:
+                    sink.prepare(table.schema)
+                except SinkError as error:
+                    if error.table is None:
+                        raise
+                    unusable += [] if table.topic in unusable else [table.topic]
+        if unusable:
+            shadows[entry.name] = unusable
+    return shadows
+
+
+def _is_unusable(job: Job, entry: SinkEntry, table: SourceTableEntry) -> bool:
+    """Return whether the engine, or a recovery, has found that the table's target has to be made anew."""
+    told = ((found.code, found.sink, found.topic) for found in standing(job.registry, job.run.source))
+    if (LEFT_OUT, entry.name, table.topic) in told:
+        return True
+    progress = read_progress(job.context.progress, entry.name)
+    counters = progress.tables.get(str(table.schema.table)) if progress is not None else None
+    trouble = (counters.trouble if counters is not None else None) or {}
+    target = not str(trouble.get("code", "KAFKA_")).startswith("KAFKA_")
+    return target and "resnapshot" in str(trouble.get("hint", ""))
+
+
+def _until_loaded(job: Job, capture: Capture) -> None:
+    """Wait until the initial snapshot is over: one that is begun again passes over what was asked before."""
+    while not note_loaded(job.registry, job.kafka, capture, job.source):
+        job.heed()
+        job.say("waits until the initial snapshot is complete")
+        time.sleep(_POLL_S)
+    job.say("")
+
+
+def _until_quiet(job: Job, source: Source, capture: Capture) -> None:
+    """Wait until the connector reads nothing beside the stream; stop what ended runs have left behind."""
+    told, stopped, since = Told(job.kafka, capture, 0), "", time.monotonic()
+    while (busy := told.busy()) is not None and time.monotonic() - since < _QUIET_S:
+        job.heed()
+        plan = job.run.plan
+        if plan["marks"] and busy == plan.get("signal"):
+            break  # who worked on the run before died when it had asked, and had not noted that
+        if told.news:
+            since = time.monotonic()
+        if busy != stopped and _left_behind(job, busy):
+            source.steer_snapshot(capture, "stop", f"{job.name}-q{now_ms()}")
+            stopped, since = busy, time.monotonic()
+        if busy == stopped and time.monotonic() - since > STOPPED_WITHIN_S:
+            break
+        job.say("waits until the connector has ended another incremental snapshot")
+        time.sleep(_POLL_S)
+    job.say("")
+
+
+def _until_confirmed(job: Job, source: Source, capture: Capture) -> None:
+    """Wait until the connector has noted its place behind all that is committed by now.
+
+    A connector that dies tells again what it had not confirmed. A row whose delete nobody was told of would
+    come back with its insert, behind the marks of the run that has found it gone.
+    """
+    hold = source.hold(capture)
+    committed = hold.flushed
+    while committed is not None and hold.confirmed is not None and hold.confirmed < committed:
+        job.heed()
+        job.say("waits until the connector has confirmed what it has told")
+        time.sleep(_POLL_S)
+        hold = source.hold(capture)
+    job.say("")
+
+
+def _left_behind(job: Job, signal: str) -> bool:
+    """Return whether a run of ours that is over has asked for this snapshot."""
+    known = [run for run in active(job.registry, job.run.source) if run.id != job.name]
+    return bool(signal) and not any(signal == run.plan.get("signal", run.id) for run in known)

@@ -1,0 +1,66 @@
+"""What working on a run needs, and the wishes of people that it heeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
+from headrace.control.runs.repository import change, run_of, topics_of
+
+__all__ = ["Aborted", "Job"]
+
+
+class Aborted(Exception):
+    """Somebody has asked for the end of the run."""
+
+
+@dataclass
+class Job:
+    """What working on a run needs.
+
+    Args:
+        context: The installation.
+        name: The run's id.
+        registry: The installation's registry.
+        kafka: Its Kafka.
+    """
+
+    context: Context
+    name: str
+    registry: Registry
+    kafka: Kafka
+    told: str = field(default="")
+
+    @property
+    def run(self) -> ResnapshotEntry:
+        """Return the run as it stands in the registry now."""
+        return run_of(self.registry, self.name)
+
+    @property
+    def source(self) -> SourceEntry:
+        """Return the source's entry."""
+        return self.registry.source(self.run.source)
+
+    def tables(self, run: ResnapshotEntry) -> list[SourceTableEntry]:
+        """Return the run's tables."""
+        mine = topics_of(run)
+        return [table for table in self.source.tables if table.topic in mine]
+
+    def say(self, reason: str) -> None:
+        """Note what the run waits for; nothing when it does not wait."""
+        if reason != self.told:
+            change(self.registry, self.name, reason=reason)
+            self.told = reason
+
+    def heed(self) -> bool:
+        """Return whether the run is to rest.
+
+        Raises:
+            Aborted: When it is to end.
+        """
+        wanted = self.run.wanted
+        if wanted == "abort":
+            raise Aborted
+        return wanted == "pause"

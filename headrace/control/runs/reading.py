@@ -1,0 +1,184 @@
+"""The reading half of a run: the connector is asked, watched, slowed down, paused and stopped.
+
+The connector reads one table after another, whoever asked for it, and tells all of it under the name of the
+last request. So one run reads at a time, and the next is asked for when the connector has told that the one
+before is over: else a table that is half read would count as read since the next run's marks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from connectors.base import Capture, Source
+from headrace.control.capture import capture_of, source_of
+from headrace.control.connect import Connect
+from headrace.control.registry import ResnapshotEntry, now_ms
+from headrace.control.runs.asking import (
+    STOPPED_WITHIN_S,
+    ask,
+    ask_again,
+    asked_for,
+    lost_columns,
+    refuse_hidden,
+)
+from headrace.control.runs.job import Aborted, Job
+from headrace.control.runs.pace import Pace, Strain
+from headrace.control.runs.repository import Phase, active, change, count, topics_left, topics_of
+from headrace.control.runs.start import MAX_LATENCY_MS, marks_of
+from headrace.control.runs.untold import Untold
+from headrace.control.snapshot import Snapshot, SnapshotState, Told
+from headrace.control.verdicts import UNTIL_READ, over
+from headrace.model.errors import HeadraceError, SourceError
+
+__all__ = ["note_read", "read"]
+
+_POLL_S = 0.3
+_CONNECT_S = 1.0
+"""Connect takes longer to come back, so one that was away is noticed."""
+
+
+def read(job: Job) -> None:
+    """Have the connector read the run's tables; return when it has read every table whole.
+
+    Raises:
+        SourceError: When it has not (``RESNAPSHOT_INCOMPLETE``).
+        Aborted: When somebody has asked for that.
+    """
+    with _turn(job):
+        source, capture = source_of(job.context, job.source), capture_of(job.context, job.source)
+        untold = Untold(job)
+        while True:
+            if not job.run.plan.get("asked"):
+                ask(job, source, capture)
+            try:
+                _watch(job, source, capture)
+                refuse_hidden(job)
+                if not lost_columns(job, source, capture):
+                    if not (rows := untold.rows()):
+                        break
+                    ask_again(job, rows)
+                    continue
+            except Aborted:
+                _stop(job, source, capture)
+                raise
+            except SourceError:
+                if not lost_columns(job, source, capture):
+                    raise
+            # A column that goes ends the reading of a chunk, or moves the values behind it to other columns.
+            change(job.registry, job.name, {"marks": {}, "asked": False})
+            untold = Untold(job)
+        kafka, run = job.kafka, job.run
+        ends = {table.topic: marks_of(kafka, job.source, table) for table in job.tables(run)}
+        change(job.registry, job.name, {"ends": ends}, phase=Phase.APPLYING, reason="")
+
+
+def note_read(job: Job) -> None:
+    """Take the word back that rows are being read: what a sink has not settled says how much it lacks."""
+    for topic in job.run.plan["ends"]:
+        for code in UNTIL_READ:
+            over(job.registry, job.run.source, topic, code)
+
+
+@contextmanager
+def _turn(job: Job) -> Iterator[None]:
+    """Wait until no other run of the source reads, and no earlier one is at any of the tables."""
+    path = job.context.run / f"reading-{job.run.source}.lock"
+    with path.open("a") as lock:
+        while True:
+            paused = job.heed()
+            others = [other for other in active(job.registry, job.run.source) if other.id != job.name]
+            before = _before(job, others)
+            if before is None and not paused:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    reading = [other.id for other in others if other.phase == Phase.READING.value]
+                    before = ", ".join(reading) or "another run"
+            job.say(f"waits for run {before}" if before else "")
+            time.sleep(_POLL_S)
+        job.say("")
+        yield
+
+
+def _before(job: Job, others: list[ResnapshotEntry]) -> str | None:
+    run, tables, sinks = job.run, job.source.tables, job.registry.sinks(job.run.source)
+    mine, place = topics_of(run), (run.asked_ms or 0, run.id)
+    for other in others:
+        if topics_left(other, tables, sinks) & mine and (other.asked_ms or 0, other.id) < place:
+            return other.id
+    return None
+
+
+def _watch(job: Job, source: Source, capture: Capture) -> None:
+    plan = job.run.plan
+    resting: bool | None = None  # the connector may rest since an earlier run, or since our process before
+    heard = Told(job.kafka, capture, plan.get("heard_from", 0))
+    wanted = {str(table.schema.table): table.topic for table in asked_for(job, job.run)}
+    pace = Pace(plan.get("rows_per_second"))
+    strain = Strain(plan.get("max_latency_ms", MAX_LATENCY_MS) / 1000, source.answer_seconds)
+    with Connect(job.context.connect_url, patience=_CONNECT_S) as connect:
+        while True:
+            snapshot = heard.incremental(plan.get("signal", job.name))
+            _refuse_trouble(job, snapshot, list(wanted))
+            read = 0 if plan.get("again") else _note(job, snapshot, wanted)
+            if snapshot.state is SnapshotState.COMPLETED:
+                return
+            rest = job.heed() or pace.ahead(read) or strain.look()
+            trouble = _trouble_of(connect, capture)
+            if trouble:
+                resting = None  # a connector that starts again has forgotten that it was to rest
+            elif rest != resting:
+                source.steer_snapshot(capture, "pause" if rest else "resume", f"{job.name}-{now_ms()}")
+                resting = rest
+            job.say(trouble or strain.reason)
+            time.sleep(_POLL_S)
+
+
+def _trouble_of(connect: Connect, capture: Capture) -> str:
+    """Return why the connector does not read just now; what it was asked stays in the database's log."""
+    try:
+        state = connect.state(capture.connector)
+    except HeadraceError as error:
+        return error.message
+    if state.running:
+        return ""
+    return f"the connector is {state.task.lower()}: {state.trace}".rstrip(": ")
+
+
+def _refuse_trouble(job: Job, snapshot: Snapshot, wanted: list[str]) -> None:
+    trouble = snapshot.unread(wanted)
+    if trouble or snapshot.state is SnapshotState.ABORTED:
+        why = ", ".join(f"{table}: {status}" for table, status in trouble.items())
+        raise SourceError(
+            f"The snapshot of {job.run.source} was not read whole: {why or 'aborted'}.",
+            code="RESNAPSHOT_INCOMPLETE",
+            hint=f"headrace resnapshot resume {job.name}",
+        )
+
+
+def _note(job: Job, snapshot: Snapshot, wanted: dict[str, str]) -> int:
+    """Note how many rows of each table are read; of one under way about, by what its topic has got."""
+    run, total = job.run, 0
+    ends: dict[str, int] = {}
+    for (topic, _), (_, end) in job.kafka.ends(list(wanted.values())).items():
+        ends[topic] = ends.get(topic, 0) + end
+    for table, topic in wanted.items():
+        rows = snapshot.scanned.get(table, max(0, ends.get(topic, 0) - sum(run.plan["marks"][topic])))
+        if rows != run.counts.get("read", {}).get(topic):
+            count(job.registry, job.name, "read", topic, rows)
+        total += rows
+    return total
+
+
+def _stop(job: Job, source: Source, capture: Capture) -> None:
+    """Have the connector stop, and wait until it says so."""
+    heard = Told(job.kafka, capture, job.run.plan.get("heard_from", 0))
+    source.steer_snapshot(capture, "stop", f"{job.name}-s{now_ms()}")
+    deadline = time.monotonic() + STOPPED_WITHIN_S
+    with suppress(HeadraceError):  # the next run looks again
+        while heard.busy() is not None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)

@@ -1,0 +1,266 @@
+"""Runs in the registry: begun, looked up, changed. Every change is one transaction."""
+
+from __future__ import annotations
+
+import getpass
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import select
+
+from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
+from headrace.control.remedies import read_anew
+from headrace.control.verdicts import State, Verdict, record, standing
+from headrace.model.errors import HeadraceError, SinkError, SourceError, UsageError, named
+
+__all__ = [
+    "ACTIVE",
+    "FINAL",
+    "OPEN",
+    "SWEEP_LARGE",
+    "Phase",
+    "active",
+    "again",
+    "all_of",
+    "change",
+    "count",
+    "end",
+    "insert",
+    "is_swept",
+    "keep_telling",
+    "raised",
+    "run_of",
+    "topics_left",
+    "topics_of",
+]
+
+
+class Phase(str, Enum):
+    """How far a run is."""
+
+    QUEUED = "queued"
+    READING = "reading"
+    APPLYING = "applying"
+    SWEEPING = "sweeping"
+    UNFINISHED = "unfinished"
+    """Everything is read; a person has to say whether rows are to be removed."""
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+ACTIVE = (Phase.QUEUED, Phase.READING, Phase.APPLYING, Phase.SWEEPING)
+"""Phases in which a process works on the run, or is about to; a paused run keeps its phase."""
+OPEN = (*ACTIVE, Phase.UNFINISHED)
+SWEEP_LARGE = "RESNAPSHOT_SWEEP_LARGE"
+"""Code of the verdict upon a table of which a run would remove many rows, until a person has decided."""
+FINAL = (
+    "ES_MAPPING_CONFLICT",
+    "RESNAPSHOT_INCOMPLETE",
+    "RESNAPSHOT_PARTITIONS",
+    "RESNAPSHOT_ROWS_BUSY",
+    "RESNAPSHOT_UNREADABLE",
+    "SOURCE_NO_PRIMARY_KEY",
+    "SOURCE_ROW_SECURITY",
+    "SOURCE_SELECT_RIGHT",
+    "SOURCE_TABLE_MISSING",
+    "SOURCE_VALUES",
+)
+"""Codes of errors that trying again does not mend; all others are a server's that may come back."""
+_KINDS = {kind.__name__: kind for kind in (UsageError, SourceError, SinkError)}
+
+
+def insert(
+    registry: Registry,
+    source: str,
+    topics: Sequence[str],
+    sinks: Sequence[str],
+    *,
+    queue: bool,
+    why: str,
+    **plan: Any,
+) -> ResnapshotEntry:
+    """Begin a run; what another run of the same tables left unfinished is left to this one.
+
+    Raises:
+        UsageError: When another run is at one of the tables and this one is not to wait for it
+            (``RESNAPSHOT_TABLE_BUSY``). It is not at those that it has finished everywhere.
+    """
+    tables, mirrors = registry.source(source).tables, registry.sinks(source)
+    run = ResnapshotEntry(
+        id=uuid.uuid4().hex[:12],
+        source=source,
+        phase=Phase.QUEUED.value,
+        begun_ms=now_ms(),
+        asked_ms=now_ms(),
+        plan={"topics": list(topics), "sinks": list(sinks), "marks": {}, **plan},
+        who=_user(),
+        why=why,
+        wanted="",
+        reason="",
+        error=None,
+        ended_ms=None,
+        counts={},
+    )
+    succeeded: list[ResnapshotEntry] = []
+    with registry.begin() as session:
+        for other in session.scalars(_among(source, OPEN)):
+            if not topics_of(other) & set(topics):
+                continue
+            if other.phase == Phase.UNFINISHED.value:
+                if topics_of(other) <= set(topics) and set(other.plan["sinks"]) <= set(sinks):
+                    other.phase, other.ended_ms = Phase.ABORTED.value, now_ms()
+                    other.reason = f"run {run.id} reads the same tables anew"
+                    succeeded.append(other)
+            elif (at := topics_left(other, tables, mirrors) & set(topics)) and not queue:
+                raise UsageError(
+                    f"Run {other.id} is at {', '.join(sorted(at))} already: {other.phase}.",
+                    code="RESNAPSHOT_TABLE_BUSY",
+                    hint=f"headrace resnapshot wait {other.id}",
+                )
+        session.add(run)
+    for other in succeeded:
+        keep_telling(registry, other)
+    return run
+
+
+def keep_telling(registry: Registry, run: ResnapshotEntry) -> None:
+    """Name what finds again the rows that a run would have removed that is over."""
+    entry = registry.source(run.source)
+    tables = {table.topic: table.schema for table in entry.tables}
+    for found in standing(registry, run.source):
+        if found.code == SWEEP_LARGE and found.topic in topics_of(run) & tables.keys():
+            remedy = read_anew(entry, [tables[found.topic]], sweep_many=True)
+            verdict = Verdict(State(found.state), found.reason, remedy)
+            record(registry, run.source, [found.topic], found.code, verdict, sink=found.sink)
+
+
+def topics_of(run: ResnapshotEntry) -> set[str]:
+    """Return the topics of the run's tables; one of an older version tells them by its marks."""
+    return set(run.plan.get("topics") or run.plan["marks"])
+
+
+def topics_left(
+    run: ResnapshotEntry, tables: Iterable[SourceTableEntry], sinks: Iterable[SinkEntry]
+) -> set[str]:
+    """Return the topics of the run's tables that it has not finished at every sink.
+
+    Args:
+        run: The run.
+        tables: The source's tables.
+        sinks: The source's sinks.
+    """
+    if not run.plan.get("ends"):
+        return topics_of(run)
+    mine = [sink for sink in sinks if sink.name in run.plan["sinks"]]
+    return topics_of(run) & {
+        table.topic
+        for table in tables
+        if any(table.topic in sink.tables and not is_swept(run, sink.name, table) for sink in mine)
+    }
+
+
+def is_swept(run: ResnapshotEntry, sink: str, table: SourceTableEntry) -> bool:
+    """Return whether the run is over with the table at the sink."""
+    return str(table.schema.table) in run.counts.get("swept", {}).get(sink, {})
+
+
+def run_of(registry: Registry, name: str) -> ResnapshotEntry:
+    """Return a run by its id, or by what its id begins with.
+
+    Raises:
+        UsageError: When there is none or several (``RESNAPSHOT_UNKNOWN``).
+    """
+    with registry.begin() as session:
+        found = session.scalars(select(ResnapshotEntry).where(ResnapshotEntry.id.startswith(name))).all()
+    if len(found) != 1 or not name:
+        which = "no run" if not found else f"{len(found)} runs"
+        raise UsageError(
+            f"There is {which} “{name}”.", code="RESNAPSHOT_UNKNOWN", hint="headrace resnapshot list"
+        )
+    return found[0]
+
+
+def all_of(registry: Registry, source: str | None = None) -> list[ResnapshotEntry]:
+    """Return runs, the newest first."""
+    query = select(ResnapshotEntry).order_by(ResnapshotEntry.begun_ms.desc())
+    with registry.begin() as session:
+        return list(
+            session.scalars(query if source is None else query.where(ResnapshotEntry.source == source))
+        )
+
+
+def active(registry: Registry, source: str) -> list[ResnapshotEntry]:
+    """Return the runs that are under way, the oldest first."""
+    with registry.begin() as session:
+        return list(session.scalars(_among(source, ACTIVE)))
+
+
+def change(
+    registry: Registry, name: str, plan: Mapping[str, Any] | None = None, **to: Any
+) -> ResnapshotEntry:
+    """Change fields of a run; ``plan`` is added to its plan."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        run.plan = {**run.plan, **(plan or {})}
+        for field, value in to.items():
+            setattr(run, field, value.value if isinstance(value, Phase) else value)
+        return run
+
+
+def count(registry: Registry, name: str, what: str, key: str, value: Any) -> ResnapshotEntry:
+    """Note one of a run's counts."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        run.counts = {**run.counts, what: {**run.counts.get(what, {}), key: value}}
+        return run
+
+
+def end(registry: Registry, name: str, phase: Phase, error: HeadraceError | None = None) -> ResnapshotEntry:
+    """End a run, or leave it unfinished."""
+    told = {**error.as_dict(), "kind": _kind(error)} if error is not None else None
+    reason = error.message if error is not None else ""
+    if told is not None:
+        told["hint"] = named(told["hint"], source=run_of(registry, name).source)
+    run = change(registry, name, phase=phase, error=told, reason=reason, wanted="", ended_ms=now_ms())
+    event = {"run": name, "tables": sorted(topics_of(run)), "why": run.why, **run.counts}
+    registry.note(f"source {run.source}", f"resnapshot {phase.value}", **event)
+    return run
+
+
+def again(registry: Registry, run: ResnapshotEntry) -> str:
+    """Return the command that reads the tables of a run that is over once more."""
+    entry, mine = registry.source(run.source), topics_of(run)
+    chosen = [table.schema for table in entry.tables if table.topic in mine]
+    return read_anew(entry, chosen if len(chosen) < len(entry.tables) else ())
+
+
+def raised(registry: Registry, run: ResnapshotEntry) -> HeadraceError:
+    """Return what ended the run as an error."""
+    told = run.error or {}
+    kind = _KINDS.get(told.get("kind", ""), SourceError)
+    if run.phase == Phase.ABORTED.value and not told:
+        message = f"Run {run.id} was aborted. {run.reason}".strip()
+        return SourceError(message, code="RESNAPSHOT_ABORTED", hint=again(registry, run))
+    return kind(
+        told.get("message", run.reason), code=told.get("code", "RESNAPSHOT_FAILED"), hint=told.get("hint", "")
+    )
+
+
+def _kind(error: HeadraceError) -> str:
+    return next((name for name, kind in _KINDS.items() if isinstance(error, kind)), "SourceError")
+
+
+def _among(source: str, phases: Collection[Phase]) -> Any:
+    told = [phase.value for phase in phases]
+    chosen = select(ResnapshotEntry).where(ResnapshotEntry.source == source, ResnapshotEntry.phase.in_(told))
+    return chosen.order_by(ResnapshotEntry.asked_ms, ResnapshotEntry.id)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

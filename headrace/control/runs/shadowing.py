@@ -1,0 +1,133 @@
+"""A table whose target has another shape than the table: filled anew beside it, and put in its place at once.
+
+A pipeline of its own fills the shadow from the topic's beginning. The old target serves readers until the
+shadow has caught up and is swept; then the sink rests for a moment, the shadow takes the place of the target,
+and the sink goes on with the table as it is now.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing, suppress
+
+from headrace.config.pipeline import PipelineSpec, TableSpec, load_pipeline, write_private
+from headrace.config.request import Request
+from headrace.control.claims import owner_file
+from headrace.control.context import Context
+from headrace.control.desk import leave
+from headrace.control.pipelines import discard_run, rewrite, spec_path, withdraw, withheld
+from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry
+from headrace.control.runs.repository import run_of
+from headrace.model.errors import SinkError
+from sinks import registry as kinds
+from sinks.base import Sink
+from sinks.shadow import SHADOW
+from spark_jobs.held import load_holds, save_holds
+
+__all__ = ["discard", "fill", "pipeline_of", "shadowed", "switch"]
+
+
+def shadowed(run: ResnapshotEntry, sink: str, topic: str) -> bool:
+    """Return whether the run fills a shadow of the table at this sink."""
+    return topic in run.plan.get("shadows", {}).get(sink, ())
+
+
+def pipeline_of(run: ResnapshotEntry, sink: str, table: SourceTableEntry) -> str:
+    """Return the name of the pipeline that fills the shadow."""
+    return f"{sink}.{_shadow(run, table)}"
+
+
+def fill(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
+    """Have the engine fill the shadow; when it does already, it goes on."""
+    name = pipeline_of(run, entry.name, table)
+    if spec_path(context, name).exists():
+        return
+    with closing(_open(run, entry, table)) as shadow:
+        shadow.prepare(table.schema)
+    main = load_pipeline(spec_path(context, entry.name))
+    discard_run(context, name)
+    spec = main.model_copy(
+        update={
+            "sink": name,
+            "settings": {**main.settings, SHADOW: _shadow(run, table)},
+            "tables": tuple(_now(known, table) for known in main.tables if known.topic == table.topic),
+            "checkpoint": context.checkpoints / name,
+            "dead_letters": context.dead_letters / name,
+            "owner": owner_file(context, name),
+            "paused": False,
+            "withheld": False,
+            "swept": {},
+        }
+    )
+    write_private(spec_path(context, name), spec.model_dump_json())
+
+
+def switch(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
+    """Put the shadow in the place of the target, and have the sink go on with the table as it is now."""
+    name = pipeline_of(run, entry.name, table)
+    withdraw(context, name)
+    with withheld(context, entry.name):
+        registry = Registry(context.registry)
+        # A recovery that was waited for has ended the run, and its shadow is of the life before.
+        run_of(registry, run.id)
+        # The table as it is now: its columns may have been followed meanwhile.
+        table = next(t for t in registry.source(entry.source).tables if t.topic == table.topic)
+        with closing(_open(run, entry, table)) as shadow:
+            shadow.switch(table.schema)
+
+        def followed(spec: PipelineSpec) -> dict[str, object]:
+            return {"tables": tuple(_switched(_now(known, table), table.topic) for known in spec.tables)}
+
+        rewrite(context, entry.name, followed)
+        _take_over_rejects(context, name, entry.name, str(table.schema.table))
+    leave(context, entry.name, Request())  # so that it tells how many rows are behind now
+    _clear(context, name)
+
+
+def discard(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
+    """Give the shadow up; the old target serves on."""
+    name = pipeline_of(run, entry.name, table)
+    if not spec_path(context, name).exists():
+        return
+    withdraw(context, name)
+    with suppress(SinkError), closing(_open(run, entry, table)) as shadow:
+        shadow.drop(table.schema)
+        shadow.forget([table.topic])
+    _clear(context, name)
+
+
+def _now(known: TableSpec, table: SourceTableEntry) -> TableSpec:
+    return known.model_copy(update={"table": table.table}) if known.topic == table.topic else known
+
+
+def _take_over_rejects(context: Context, filler: str, sink: str, table: str) -> None:
+    """Have the sink know the rows that the shadow's store refused, in place of those that the old one did."""
+    holds = load_holds(context.checkpoints / sink)
+    filled = load_holds(context.checkpoints / filler).held
+    holds.held.pop(table, None)
+    if table in filled:
+        holds.held[table] = filled[table]
+    save_holds(context.checkpoints / sink, holds)
+    letters = context.dead_letters / sink
+    for path in sorted((context.dead_letters / filler).glob("*.avro")):
+        letters.mkdir(parents=True, exist_ok=True)
+        path.replace(letters / path.name)
+
+
+def _switched(known: TableSpec, topic: str) -> TableSpec:
+    """Say that the table has another target, so that nobody takes it for one that was made anew."""
+    return known.model_copy(update={"target": known.target + 1}) if known.topic == topic else known
+
+
+def _shadow(run: ResnapshotEntry, table: SourceTableEntry) -> str:
+    return f"r{run.id}t{table.place}"
+
+
+def _open(run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> Sink:
+    return kinds.build(entry.kind, entry.name, {**entry.settings, SHADOW: _shadow(run, table)})
+
+
+def _clear(context: Context, name: str) -> None:
+    discard_run(context, name)
+    owner_file(context, name).unlink(missing_ok=True)
+    shutil.rmtree(context.dead_letters / name, ignore_errors=True)

@@ -1,0 +1,340 @@
+"""What people ask of runs: start one, look at it, wait for it, pause, resume and abort it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.control.capture import source_of
+from headrace.control.context import Context
+from headrace.control.fitness import refuse_not_streaming
+from headrace.control.kafka import Kafka
+from headrace.control.pipelines import resting
+from headrace.control.registry import (
+    Registry,
+    ResnapshotEntry,
+    SinkEntry,
+    SourceEntry,
+    SourceTableEntry,
+    now_ms,
+)
+from headrace.control.remedies import recover
+from headrace.control.runner import ensure_engine
+from headrace.control.runs import markers
+from headrace.control.runs.repository import (
+    ACTIVE,
+    Phase,
+    again,
+    change,
+    end,
+    insert,
+    is_swept,
+    keep_telling,
+    raised,
+    run_of,
+    topics_of,
+)
+from headrace.model.errors import SinkError, SourceError, UsageError
+from headrace.model.schema import TableId
+
+__all__ = [
+    "MAX_LATENCY_MS",
+    "Plan",
+    "Swept",
+    "abort",
+    "hand_over",
+    "marks_of",
+    "pause",
+    "plan",
+    "resnapshot",
+    "resume",
+    "sinks_of",
+    "start",
+    "swept_by",
+    "wait",
+]
+
+Say = Callable[[str], None]
+MAX_LATENCY_MS = 1_000
+"""While a small question takes the database longer, a run rests."""
+_POLL_S = 0.2
+_ACTIVE = tuple(phase.value for phase in ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a resnapshot would do.
+
+    Args:
+        source: The source.
+        tables: Table → end offset S of each partition of its topic now.
+        sinks: Sinks that will be swept.
+        rows: About how many rows will be read, by the database's statistics.
+    """
+
+    source: str
+    tables: dict[str, list[int]]
+    sinks: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many rows a sink held that the source no longer has."""
+
+    sink: str
+    table: str
+    removed: int
+
+
+def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: Sequence[str] = ()) -> Plan:
+    """Return what :func:`start` would begin; changes nothing."""
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    chosen = _chosen(entry, tables)
+    kafka = Kafka(context.kafka_bootstrap)
+    return Plan(
+        source=name,
+        tables={str(t.schema.table): marks_of(kafka, entry, t) for t in chosen},
+        sinks=tuple(found.name for found in sinks_of(registry, name, sinks)),
+        rows=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
+    )
+
+
+def start(
+    context: Context,
+    name: str,
+    *,
+    tables: Sequence[TableId] = (),
+    sinks: Sequence[str] = (),
+    sweep_many: bool = False,
+    rows_per_second: int | None = None,
+    max_latency_ms: int = MAX_LATENCY_MS,
+    why: str = "",
+    queue: bool = False,
+) -> ResnapshotEntry:
+    """Begin a run and return it at once; a process under the engine's guardian carries it out.
+
+    Args:
+        context: The installation.
+        name: The source.
+        tables: Which tables; all when empty.
+        sinks: Sweep only these; all when empty. The others apply the rows too, but keep what is gone.
+        sweep_many: Allow a sweep that removes more than a fifth of a table's rows.
+        rows_per_second: Read no more than about so many rows a second; as fast as it goes when None.
+        max_latency_ms: Rest while a small question takes the database longer.
+        why: For people who look at the run later.
+        queue: Wait for another run that is at one of the tables; without it such a call is refused.
+
+    Raises:
+        SourceError: When the connector does not stream (``SOURCE_NOT_STREAMING``).
+        UsageError: When another run is at one of the tables (``RESNAPSHOT_TABLE_BUSY``).
+    """
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    chosen = _chosen(entry, tables)
+    named = [sink.name for sink in sinks_of(registry, name, sinks)]
+    refuse_not_streaming(context, entry)
+    run = insert(
+        registry,
+        name,
+        [table.topic for table in chosen],
+        named,
+        queue=queue,
+        sweep_many=sweep_many,
+        rows_per_second=rows_per_second,
+        max_latency_ms=max_latency_ms,
+        estimate=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
+        why=why,
+    )
+    hand_over(context, run)
+    return run
+
+
+def resnapshot(
+    context: Context,
+    name: str,
+    *,
+    tables: Sequence[TableId] = (),
+    sinks: Sequence[str] = (),
+    sweep_many: bool = False,
+    why: str = "",
+    say: Say = lambda _: None,
+) -> list[Swept]:
+    """Start a run and :func:`wait` for it."""
+    run = start(context, name, tables=tables, sinks=sinks, sweep_many=sweep_many, why=why)
+    return swept_by(wait(context, run.id, say=say))
+
+
+def wait(context: Context, name: str, *, patient: bool = False, say: Say = lambda _: None) -> ResnapshotEntry:
+    """Return the run when it is completed.
+
+    Args:
+        context: The installation.
+        name: The run's id.
+        patient: Wait also for a sink that is at rest.
+        say: Told how far it is.
+
+    Raises:
+        HeadraceError: What ended the run otherwise; or that it waits for a sink at rest (``SINK_AT_REST``),
+            or was paused (``RESNAPSHOT_PAUSED``). The run then goes on as soon as it can.
+    """
+    registry = Registry(context.registry)
+    told = ""
+    while True:
+        run = run_of(registry, name)
+        if run.phase == Phase.COMPLETED.value:
+            return run
+        if run.phase not in _ACTIVE:
+            raise raised(registry, run)
+        if (now := progress_of(run)) != told:
+            say(now)
+            told = now
+        if run.wanted == "pause" and not patient:
+            message, hint = f"Run {run.id} is paused.", f"headrace resnapshot resume {run.id}"
+            raise SourceError(message, code="RESNAPSHOT_PAUSED", hint=hint)
+        if run.phase in (Phase.APPLYING.value, Phase.SWEEPING.value) and not patient:
+            _refuse_at_rest(context, run)
+        if not markers.there(context, run.id):
+            hand_over(context, run)
+        time.sleep(_POLL_S)
+
+
+def progress_of(run: ResnapshotEntry) -> str:
+    """Return one line on how far a run is."""
+    read = sum(run.counts.get("read", {}).values())
+    words = [
+        f"run {run.id}: paused while {run.phase}" if run.wanted == "pause" else f"run {run.id}: {run.phase}"
+    ]
+    if run.phase == Phase.READING.value:
+        seconds = max(0.001, (now_ms() - run.begun_ms) / 1000)
+        rate, estimate = read / seconds, max(0, run.plan.get("estimate", 0) - read)
+        left = f", about {estimate / rate:.0f} s left" if rate >= 1 and estimate else ""
+        words.append(f"about {read:,} rows, {rate:,.0f} rows/s{left}" if read else "")
+    if run.reason:
+        words.append(run.reason)
+    return "; ".join(filter(None, words))
+
+
+def swept_by(run: ResnapshotEntry) -> list[Swept]:
+    """Return what a run has removed."""
+    swept = run.counts.get("swept", {})
+    return [Swept(sink, table, rows) for sink, tables in swept.items() for table, rows in tables.items()]
+
+
+def pause(context: Context, name: str) -> ResnapshotEntry:
+    """Have a run rest where it is; rows that were read are applied all the same."""
+    registry = Registry(context.registry)
+    return change(registry, _under_way(registry, name).id, wanted="pause")
+
+
+def resume(context: Context, name: str, *, sweep_many: bool = False) -> ResnapshotEntry:
+    """Have a paused, failed or unfinished run go on where it was.
+
+    Raises:
+        UsageError: When it is over, or was never begun (``RESNAPSHOT_OVER``).
+    """
+    registry = Registry(context.registry)
+    run = run_of(registry, name)
+    if run.phase in (Phase.COMPLETED.value, Phase.ABORTED.value):
+        raise _over(run, again(registry, run))
+    more: dict[str, Any] = {"sweep_many": True} if sweep_many else {}
+    phase = Phase(run.phase)
+    if phase is Phase.UNFINISHED:
+        phase = Phase.SWEEPING
+    elif phase is Phase.FAILED:  # what it was told may not be all there is
+        phase = Phase.QUEUED
+        more |= {"marks": {}, "asked": False, "ends": None}
+    run = change(registry, run.id, more, phase=phase, wanted="", error=None, reason="", ended_ms=None)
+    hand_over(context, run)
+    return run
+
+
+def abort(context: Context, name: str) -> ResnapshotEntry:
+    """End a run where it is. Rows that were read stay; nothing more is removed from any sink."""
+    registry = Registry(context.registry)
+    run = run_of(registry, name)
+    if run.phase in (Phase.UNFINISHED.value, Phase.FAILED.value):
+        keep_telling(registry, run)
+        return end(registry, run.id, Phase.ABORTED)
+    run = change(registry, _under_way(registry, name).id, wanted="abort")
+    hand_over(context, run)
+    return run
+
+
+def _under_way(registry: Registry, name: str) -> ResnapshotEntry:
+    run = run_of(registry, name)
+    if run.phase not in _ACTIVE:
+        raise _over(run, f"headrace resnapshot show {run.id}")
+    return run
+
+
+def _over(run: ResnapshotEntry, hint: str) -> UsageError:
+    return UsageError(f"Run {run.id} is {run.phase}.", code="RESNAPSHOT_OVER", hint=hint)
+
+
+def hand_over(context: Context, run: ResnapshotEntry) -> None:
+    """Leave the run to the guardian, which is started when it does not run."""
+    markers.leave(context, run.id)
+    ensure_engine(context)
+
+
+def _chosen(entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEntry]:
+    known = {table.schema.table: table for table in entry.tables}
+    missing = [str(table) for table in tables if table not in known]
+    if missing:
+        raise UsageError(
+            f"Source {entry.name} does not capture {', '.join(missing)}.",
+            code="TABLE_NOT_CAPTURED",
+            hint=f"Captured: {', '.join(map(str, known))}.",
+        )
+    return [known[table] for table in tables] if tables else list(known.values())
+
+
+def sinks_of(registry: Registry, source: str, only: Sequence[str]) -> list[SinkEntry]:
+    """Return the source's sinks of these names; all of them without any.
+
+    Raises:
+        UsageError: When one is not the source's (``SINK_OF_OTHER_SOURCE``).
+    """
+    found = registry.sinks(source)
+    for name in only:
+        if registry.sink(name).source != source:
+            raise UsageError(f"Sink {name} does not read from {source}.", code="SINK_OF_OTHER_SOURCE")
+    return [entry for entry in found if not only or entry.name in only]
+
+
+def marks_of(kafka: Kafka, source: SourceEntry, table: SourceTableEntry) -> list[int]:
+    """Return the ends of the table's topic, by partition.
+
+    A sweep compares offsets, which order a key's records only as long as the key stays where it is.
+    """
+    ends = kafka.ends([table.topic])
+    if len(ends) != source.partitions:
+        raise SourceError(
+            f"The topic {table.topic} has {len(ends)} partitions, and had {source.partitions}.",
+            code="RESNAPSHOT_PARTITIONS",
+            hint=recover(source.name),
+        )
+    return [ends[place][1] for place in sorted(ends)]
+
+
+def _refuse_at_rest(context: Context, run: ResnapshotEntry) -> None:
+    registry = Registry(context.registry)
+    topics = topics_of(run)
+    tables = [table for table in registry.source(run.source).tables if table.topic in topics]
+    for sink in registry.sinks(run.source):
+        left = [t for t in tables if t.topic in sink.tables and not is_swept(run, sink.name, t)]
+        if sink.name not in run.plan["sinks"] or not left:
+            continue
+        if sink.name in run.plan.get("shadows", {}) and run.phase == Phase.SWEEPING.value:
+            continue  # the run itself has it rest, while the shadow takes the target's place
+        if state := resting(context, sink.name):
+            raise SinkError(
+                f"Sink {sink.name} is {state}, so what it holds cannot be swept yet."
+                f" Run {run.id} goes on by itself when it runs.",
+                code="SINK_AT_REST",
+                hint=f"headrace sink resume {sink.name}",
+            )

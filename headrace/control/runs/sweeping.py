@@ -1,0 +1,211 @@
+"""The sweeping half of a run: each sink applies what was read, then the store removes what was not seen.
+
+The sink's own query does it between two of its batches, under its claim: no row is sent to anybody else,
+and no other writer is at the table meanwhile. Each table is swept as soon as its sink has applied it: one
+that is in trouble keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.control.pipelines import resting
+from headrace.control.progress import SinkProgress, read_progress
+from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
+from headrace.control.remedies import read_anew
+from headrace.control.runs.asking import refuse_hidden
+from headrace.control.runs.job import Job
+from headrace.control.runs.repository import FINAL, SWEEP_LARGE, Phase, change, is_swept, keep_telling
+from headrace.control.runs.settling import Lack, lack_of, worded
+from headrace.control.runs.shadowing import discard, fill, pipeline_of, shadowed
+from headrace.control.runs.table_sweep import mine_of, remember, sweep_table
+from headrace.control.verdicts import State, Verdict, record
+from headrace.model.errors import HeadraceError, SinkError
+
+__all__ = ["UNSWEPT", "leave_unswept", "sweep"]
+
+UNSWEPT = "RESNAPSHOT_UNSWEPT"
+_POLL_S = 0.3
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 15.0
+_TOLD_WITHIN_S = 5.0
+"""Telling the engine what is swept starts a sink's query anew; once does for tables that are ready soon."""
+_SILENT = ("SINK_AT_REST", "SINK_BUSY")
+"""Codes of errors that the sink's other tables would meet as well, after another wait."""
+_PAUSED = "the run is paused"
+
+
+def sweep(job: Job) -> None:
+    """Return when every sink of the run has applied what was read and is swept.
+
+    Raises:
+        UsageError: When a sweep would remove too much (``RESNAPSHOT_SWEEP_LARGE``); the other sinks and
+            tables are swept.
+        SinkError: When a target refuses for good; the other sinks and tables are swept.
+        Aborted: When somebody has asked for that.
+    """
+    rounds = _Rounds(job)
+    try:
+        while True:
+            if not job.heed():
+                waits = rounds.go()
+                job.say("; ".join([*waits, *rounds.refusals]) if waits else "")
+                if not waits:
+                    break
+            time.sleep(_POLL_S)
+    finally:
+        rounds.tell()
+    rounds.raise_refused()
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """When a sweep that the store did not carry out is asked for again; pauses are in seconds."""
+
+    at: float
+    pause: float
+    lack: Lack
+
+
+class _Rounds:
+    """Looks at every sink of a run, again and again, and sweeps what is ready."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._refused: dict[tuple[str, str], HeadraceError] = {}
+        self._later: dict[tuple[str, str], _Later] = {}
+        # Sink → since when its pipeline may lack what is swept. Who worked on the run before may have died.
+        self._untold: dict[str, float] = dict.fromkeys(job.run.counts.get("swept", {}), float("-inf"))
+
+    @property
+    def refusals(self) -> list[str]:
+        """Say which sweeps are not tried again."""
+        return [f"{error.message} ({error.code})" for error in self._refused.values()]
+
+    def go(self) -> list[str]:
+        """Sweep each table that its sink has applied; return what is waited for."""
+        job, run = self._job, self._job.run
+        if run.plan.get("sweep_many"):  # a person may have allowed it meanwhile
+            self._refused = {at: why for at, why in self._refused.items() if why.code != SWEEP_LARGE}
+        waits: list[str] = []
+        for entry in job.registry.sinks(run.source):
+            if entry.name in run.plan["sinks"]:
+                waits += self._visit(entry)
+        if waits and job.run.phase == Phase.SWEEPING.value:
+            change(job.registry, job.name, phase=Phase.APPLYING)
+        return waits
+
+    def tell(self) -> None:
+        """Tell the engine what is swept."""
+        if not self._untold:
+            return
+        for entry in self._job.registry.sinks(self._job.run.source):
+            if entry.name in self._untold:
+                remember(self._job, entry)
+        self._untold.clear()
+
+    def raise_refused(self) -> None:
+        """Raise what refused, and first what a person cannot allow."""
+        if self._refused:
+            raise min(self._refused.values(), key=lambda error: error.code == SWEEP_LARGE)
+
+    def _visit(self, entry: SinkEntry) -> list[str]:
+        run = self._job.run
+        left = [
+            table
+            for table in mine_of(self._job, entry)
+            if not is_swept(run, entry.name, table) and (entry.name, table.topic) not in self._refused
+        ]
+        waits = self._look(run, entry, left) if left else []
+        since = self._untold.get(entry.name)
+        if since is not None and (not waits or time.monotonic() - since >= _TOLD_WITHIN_S):
+            remember(self._job, entry)
+            del self._untold[entry.name]
+        return waits
+
+    def _look(self, run: ResnapshotEntry, entry: SinkEntry, left: Sequence[SourceTableEntry]) -> list[str]:
+        progress = read_progress(self._job.context.progress, entry.name)
+        if progress is None:
+            return [f"{entry.name} has not begun"]
+        if state := resting(self._job.context, entry.name):
+            return [f"sink {entry.name} is {state}"]
+        lacks: list[Lack] = []
+        ready: list[SourceTableEntry] = []
+        for table in left:
+            if lack := self._lack(run, entry, table, progress):
+                lacks.append(lack)
+            elif (entry.name, table.topic) not in self._refused:
+                ready.append(table)
+        return worded(entry.name, lacks + self._sweep(entry, ready))
+
+    def _lack(
+        self, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry, progress: SinkProgress
+    ) -> Lack | None:
+        later = self._later.get((entry.name, table.topic))
+        if later is not None and time.monotonic() < later.at:
+            return later.lack
+        if not shadowed(run, entry.name, table.topic):
+            return lack_of(run, table, progress)
+        context = self._job.context
+        try:
+            fill(context, run, entry, table)
+        except SinkError as error:
+            return self._put_off(entry, table, error)
+        return lack_of(run, table, read_progress(context.progress, pipeline_of(run, entry.name, table)))
+
+    def _sweep(self, entry: SinkEntry, ready: Sequence[SourceTableEntry]) -> list[Lack]:
+        """Sweep tables of one sink; return what keeps the others from it."""
+        if not ready:
+            return []
+        job, lacks = self._job, list[Lack]()
+        refuse_hidden(job)
+        run = change(job.registry, job.name, phase=Phase.SWEEPING)
+        for n, table in enumerate(ready):
+            if job.heed():
+                return [*lacks, *(Lack(str(left.schema.table), 0, _PAUSED) for left in ready[n:])]
+            try:
+                refused = sweep_table(job, run, entry, table)
+            except SinkError as error:
+                rest = ready[n:] if error.code in _SILENT else [table]
+                lacks += [lack for left in rest if (lack := self._put_off(entry, left, error))]
+                if error.code in _SILENT:
+                    break
+                continue
+            if refused is not None:
+                self._refused[entry.name, table.topic] = refused
+            else:
+                self._untold.setdefault(entry.name, time.monotonic())
+        return lacks
+
+    def _put_off(self, entry: SinkEntry, table: SourceTableEntry, error: SinkError) -> Lack | None:
+        """Note that the table's target refuses: for good, or to be asked again after a pause."""
+        place = (entry.name, table.topic)
+        if error.code in FINAL:
+            self._refused[place] = error
+            return None
+        before = self._later.get(place)
+        pause = min(2 * before.pause, _LONGEST_PAUSE_S) if before is not None else _FIRST_PAUSE_S
+        lack = Lack(str(table.schema.table), 0, f"{error.message} ({error.code})")
+        self._later[place] = _Later(time.monotonic() + pause, pause, lack)
+        return lack
+
+
+def leave_unswept(job: Job) -> None:
+    """Note of each table that was read, and is not swept at a sink, that rows may be left which are gone."""
+    run = job.run
+    keep_telling(job.registry, run)
+    for entry in job.registry.sinks(run.source):
+        if not run.plan.get("ends") or entry.name not in run.plan["sinks"]:
+            continue
+        for table in mine_of(job, entry):
+            if is_swept(run, entry.name, table):
+                continue
+            if shadowed(run, entry.name, table.topic):
+                discard(job.context, run, entry, table)
+            else:
+                reason = f"run {run.id} was aborted before it removed rows that the source no longer has"
+                remedy = read_anew(job.source, [table.schema])
+                verdict = Verdict(State.DEGRADED, reason, remedy)
+                record(job.registry, run.source, [table.topic], UNSWEPT, verdict, sink=entry.name)

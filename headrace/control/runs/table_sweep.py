@@ -1,0 +1,91 @@
+"""One table at one sink of a run: swept, healed, and remembered for replays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from headrace.config.pipeline import PipelineSpec, Swept
+from headrace.control.pipelines import rewrite
+from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
+from headrace.control.runs.job import Job
+from headrace.control.runs.repository import SWEEP_LARGE, count, is_swept
+from headrace.control.runs.shadowing import pipeline_of, shadowed, switch
+from headrace.control.sweeps import ask_sweep
+from headrace.control.verdicts import State, Verdict, healed, over, record
+from headrace.model.errors import UsageError
+
+__all__ = ["mine_of", "remember", "sweep_table"]
+
+_LARGE_ROWS = 100
+_LARGE_SHARE = 0.2
+
+
+def mine_of(job: Job, entry: SinkEntry) -> list[SourceTableEntry]:
+    """Return the run's tables that the sink mirrors."""
+    return [table for table in job.tables(job.run) if table.topic in entry.tables]
+
+
+def sweep_table(
+    job: Job, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry
+) -> UsageError | None:
+    """Have the store remove the rows that were not seen; return why not, when it would remove too much.
+
+    Raises:
+        SinkError: When the store does not do it.
+    """
+    name, marks = str(table.schema.table), run.plan["marks"][table.topic]
+    limit = None if run.plan.get("sweep_many") else (_LARGE_ROWS, _LARGE_SHARE)
+    shadow = shadowed(run, entry.name, table.topic)
+    writer = pipeline_of(run, entry.name, table) if shadow else entry.name
+    found = ask_sweep(job.context, writer, table, marks, limit)
+    if found["refused"]:
+        refused = _refused(job, run, entry, table, found)
+        if not shadow:
+            # The sink has every row that was read; that some are too many is what is left to say.
+            healed(job.registry, run.source, table.topic, entry.name, run.begun_ms)
+        return refused
+    if shadow:
+        switch(job.context, run, entry, table)
+    over(job.registry, run.source, table.topic, SWEEP_LARGE, sink=entry.name)
+    healed(job.registry, run.source, table.topic, entry.name, run.begun_ms)
+    job.registry.completed(entry.name, table.topic, run.begun_ms)
+    swept = job.run.counts.get("swept", {}).get(entry.name, {})
+    count(job.registry, job.name, "swept", entry.name, {**swept, name: found["removed"]})
+    written = sum(run.plan["ends"][table.topic]) - sum(marks)
+    before = job.run.counts.get("written", {}).get(entry.name, 0)
+    count(job.registry, job.name, "written", entry.name, before + written)
+    return None
+
+
+def _refused(
+    job: Job, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry, found: Mapping[str, int]
+) -> UsageError:
+    name = table.schema.table
+    remedy = f"headrace resnapshot resume {run.id} --sweep-many"
+    said = f"{found['older']:,} of {found['total']:,} rows of {name}"
+    reason = f"run {run.id} has found {said} that the source does not show; they are not removed yet"
+    verdict = Verdict(State.DEGRADED, reason, remedy)
+    record(job.registry, run.source, [table.topic], SWEEP_LARGE, verdict, sink=entry.name)
+    return UsageError(f"The sweep of {entry.name} would remove {said}.", code=SWEEP_LARGE, hint=remedy)
+
+
+def remember(job: Job, entry: SinkEntry) -> None:
+    """Tell the engine the marks, so that rows that were removed stay removed through any replay."""
+    run = job.run
+    done = {
+        table.topic: Swept(
+            marks=tuple(run.plan["marks"][table.topic]), ends=tuple(run.plan["ends"][table.topic])
+        )
+        for table in mine_of(job, entry)
+        if is_swept(run, entry.name, table)
+    }
+
+    def with_newer(spec: PipelineSpec) -> Mapping[str, object]:
+        known = spec.swept
+        # A later run may have read a table that this one was over with.
+        newer = {t: told for t, told in done.items() if t not in known or known[t].marks <= told.marks}
+        return {"swept": {**known, **newer}}
+
+    with suppress(FileNotFoundError, ValueError):  # removed, or damaged: then it is made anew from the run
+        rewrite(job.context, entry.name, with_newer)

@@ -1,0 +1,131 @@
+"""Rows of which a run, and the stream beside it, have told a part only.
+
+While a part of a table is read, the connector drops each row of it that the stream tells of meanwhile. The
+stream leaves out large values that an update did not touch. Such a row was not told whole since the run
+began: a store fills it up from what it had before, which may be what the run is to mend. It is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Message
+
+from connectors.debezium import Decoder
+from headrace.control.registry import SourceTableEntry
+from headrace.control.runs.job import Job
+from headrace.model.change import Change, Op
+from headrace.model.key import Key
+from headrace.model.schema import LogicalType, TableSchema
+
+__all__ = ["Untold"]
+
+_AT_ONCE = 500
+"""So many rows are asked for in one statement."""
+_HEED_EVERY = 5_000
+_READ = b'"op":"r"'
+"""In a record of a row that was read, and in no other: quotes within values are escaped."""
+_SMALL = frozenset(
+    {
+        LogicalType.BOOLEAN,
+        LogicalType.INT16,
+        LogicalType.INT32,
+        LogicalType.INT64,
+        LogicalType.FLOAT32,
+        LogicalType.FLOAT64,
+        LogicalType.UUID,
+        LogicalType.ENUM,
+        LogicalType.DATE,
+        LogicalType.TIME,
+        LogicalType.TIMESTAMP,
+        LogicalType.TIMESTAMPTZ,
+        LogicalType.INTERVAL,
+    }
+)
+"""Types whose values the log always tells."""
+
+
+class Untold:
+    """Finds these rows in what the topics have got since the run's marks; each look goes on where it was.
+
+    Args:
+        job: The run, whose marks are known at the first look.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._next: dict[tuple[str, int], int] = {}
+        self._left: dict[str, dict[bytes, Key]] = {}
+
+    def rows(self) -> dict[str, list[Key]]:
+        """Return topic → rows to be read once more, some hundreds at a time; empty when there are none.
+
+        Raises:
+            Aborted: When somebody has asked for that.
+            StackError: When Kafka does not answer.
+        """
+        run, taken, room = self._job.run, dict[str, list[Key]](), _AT_ONCE
+        for table in self._job.tables(run):
+            if not _may_be_large(table.schema):
+                continue
+            left = self._left.setdefault(table.topic, {})
+            left.update(self._found(table, run.plan["marks"][table.topic]))
+            chosen = list(left)[:room]
+            if chosen:
+                taken[table.topic] = [left.pop(raw) for raw in chosen]
+                room -= len(chosen)
+        return taken
+
+    def _found(self, table: SourceTableEntry, marks: list[int]) -> Mapping[bytes, Key]:
+        ends = self._job.kafka.ends([table.topic], committed=True)
+        spans = {}
+        for place, (low, end) in ends.items():
+            begin = max(low, self._next.get(place, marks[place[1]]))
+            spans[place] = (begin, end)
+            self._next[place] = end
+        decoder = Decoder(table.schema, table.epoch, self._job.source.placeholder)
+        partial: dict[bytes, Key] = {}
+        for message, raw, value in self._records(spans):
+            if _READ not in value:
+                record = decoder.decode_raw(_Place(message), raw, value)
+                if isinstance(record, Change) and record.absent:
+                    partial[raw] = record.key
+        whole: set[bytes] = set()
+        for message, raw, value in self._records(spans) if partial else ():
+            if raw not in partial:
+                continue
+            record = decoder.decode_raw(_Place(message), raw, value)
+            if not isinstance(record, Change) or record.op is Op.DELETE:
+                whole.discard(raw)
+            elif not record.absent:
+                whole.add(raw)
+        return {raw: key for raw, key in partial.items() if raw not in whole}
+
+    def _records(
+        self, spans: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> Iterator[tuple[Message, bytes, bytes]]:
+        """Yield each record that has a key and a value, with them."""
+        seen = 0
+        for (topic, partition), (begin, end) in spans.items():
+            for message in self._job.kafka.records(topic, partition, begin, end):
+                seen += 1
+                if seen % _HEED_EVERY == 0:
+                    self._job.heed()
+                raw, value = message.key(), message.value()
+                if raw and value:
+                    yield message, bytes(raw), bytes(value)
+
+
+class _Place:
+    """Where a message came from."""
+
+    __slots__ = ("offset", "partition", "topic")
+
+    def __init__(self, message: Message) -> None:
+        self.topic = message.topic() or ""
+        self.partition = message.partition() or 0
+        self.offset = message.offset() or 0
+
+
+def _may_be_large(schema: TableSchema) -> bool:
+    return any(column.dimensions or column.type not in _SMALL for column in schema.columns)

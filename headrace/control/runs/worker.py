@@ -1,0 +1,102 @@
+"""The process that carries a run out; whatever becomes of who asked for it, and of the servers meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from headrace.config.logs import begin_log
+from headrace.config.pipeline import EngineSpec
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry
+from headrace.control.runs import markers
+from headrace.control.runs.job import Aborted, Job
+from headrace.control.runs.reading import note_read, read
+from headrace.control.runs.repository import ACTIVE, FINAL, SWEEP_LARGE, Phase, end
+from headrace.control.runs.sweeping import leave_unswept, sweep
+from headrace.model.errors import HeadraceError, UsageError
+
+__all__ = ["main", "work"]
+
+_log = logging.getLogger("headrace")
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 15.0
+_GONE = ("RESNAPSHOT_UNKNOWN", "SOURCE_UNKNOWN")
+"""Codes of errors that tell that the source was removed, and its runs with it."""
+
+
+def work(job: Job) -> None:
+    """Carry the run out until it is over, or a person has to decide."""
+    pause = _FIRST_PAUSE_S
+    while True:
+        try:
+            run = job.run
+            if Phase(run.phase) not in ACTIVE:
+                return
+            if not run.plan.get("ends"):
+                read(job)
+            note_read(job)
+            sweep(job)
+            end(job.registry, job.name, Phase.COMPLETED)
+            return
+        except Aborted:
+            leave_unswept(job)
+            end(job.registry, job.name, Phase.ABORTED)
+            return
+        except HeadraceError as error:
+            _log.error("run %s: %s (%s)", job.name, error.message, error.code)
+            if error.code == SWEEP_LARGE:
+                end(job.registry, job.name, Phase.UNFINISHED, error)
+                return
+            if error.code in _GONE:
+                return
+            if error.code in FINAL or isinstance(error, UsageError):
+                end(job.registry, job.name, Phase.FAILED, error)
+                return
+            job.say(f"{error.message} ({error.code})")
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _end_with(guardian: int) -> None:
+    """End this process when its guardian is gone: the next one starts another for the run."""
+    while os.getppid() == guardian:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(context_file: str, engine_file: str, name: str, guardian: str) -> int:
+    """Carry out one run; return the exit code."""
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_end_with, args=(int(guardian),), daemon=True).start()
+    begin_log(logging.INFO)
+    context = Context.load(
+        Path(context_file).read_text(encoding="utf-8"),
+        lambda: EngineSpec.model_validate_json(Path(engine_file).read_bytes()),
+    )
+    job = Job(context, name, Registry(context.registry), Kafka(context.kafka_bootstrap))
+    with markers.held(context, name) as mine:
+        if mine:
+            work(job)
+    # Somebody may have had it go on just before the file was taken away.
+    with suppress(UsageError):
+        if mine and Phase(job.run.phase) in ACTIVE:
+            markers.leave(context, name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:5]))

@@ -1,0 +1,295 @@
+"""The rules by which a source and a table × sink get their word; the first that speaks decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.config.pipeline import SchemaPolicy
+from headrace.control.gap import START_OVER, another_key
+from headrace.control.limits import kafka_forgets, slot_is_near_its_end
+from headrace.control.observation import SinkSeen, SourceSeen
+from headrace.control.progress import TableProgress
+from headrace.control.registry import SinkEntry, SourceTableEntry
+from headrace.control.remedies import read_anew
+from headrace.control.verdicts import EVERY_SINK, ORDER, State, Verdict
+from headrace.model.errors import named
+
+__all__ = ["CLOCK_SLACK_S", "age_s", "proof_within_s", "source_verdict", "table_verdict"]
+
+SILENT_AFTER_S = 10.0
+BEATS_MISSED = 10
+FRESH_WITHIN_S = 10.0
+BATCH_WITHIN_S = 60.0
+"""A store is asked between batches; one of a snapshot's rows may take so long."""
+PROOF_SLACK_S = 2.0
+"""A heartbeat takes so long at most from its commit to us where nothing is amiss, and so does a look."""
+CLOCK_SLACK_S = 1.0
+
+
+def proof_within_s(seen: SourceSeen) -> float:
+    """Return how old proof may be: of what was committed by a heartbeat, of what a store has by a look."""
+    return float(seen.entry.settings["heartbeat_ms"]) / 1000 + PROOF_SLACK_S
+
+
+def source_verdict(seen: SourceSeen) -> Verdict:
+    """Say how the source does; the worst that was seen wins."""
+    return _also(_source(seen), "" if seen.gap else slot_is_near_its_end(seen.hold))
+
+
+def _also(said: Verdict, alarm: str) -> Verdict:
+    """Return the verdict with an alarm behind its reason."""
+    return replace(said, reason=f"{said.reason}; {alarm}".removeprefix("; ")) if alarm else said
+
+
+def _source(seen: SourceSeen) -> Verdict:
+    name = seen.entry.name
+    if seen.gap:
+        return Verdict(State.RESYNC_REQUIRED, seen.gap, START_OVER.format(name=name))
+    if seen.connector is not None:
+        if seen.connector.failed:
+            return Verdict(State.FAILED, seen.connector.trace, f"headrace source resume {name}")
+        if seen.connector.connector in ("PAUSED", "STOPPED"):
+            return Verdict(
+                State.PAUSED,
+                "the source is paused; the database keeps its WAL",
+                f"headrace source resume {name}",
+            )
+        if seen.connector.connector == "ABSENT":
+            return Verdict(State.FAILED, "Connect has lost the connector", START_OVER.format(name=name))
+    if seen.silent:
+        reasons, hints = zip(*((part.reason, part.hint) for part in seen.silent), strict=True)
+        return Verdict(State.DEGRADED, "; ".join(reasons), "; ".join(dict.fromkeys(filter(None, hints))))
+    if not seen.loaded:
+        return Verdict(State.SNAPSHOTTING, "the initial snapshot is under way")
+    if seen.connector is not None and not seen.connector.running:
+        return Verdict(State.DEGRADED, f"the connector is {seen.connector.task.lower()}")
+    if seen.hold is not None and not seen.hold.active:
+        return Verdict(State.DEGRADED, "the connector is not connected to its slot")
+    silence = age_s(seen.now_ms, seen.beat_ms)
+    if silence is not None and silence < -CLOCK_SLACK_S:
+        said = f"the database's clock was set back: the last heartbeat is of {-silence:.0f} s from now"
+        return Verdict(State.DEGRADED, f"{said}, so nothing tells how old it is")
+    allowed = max(SILENT_AFTER_S, BEATS_MISSED * seen.entry.settings["heartbeat_ms"] / 1000)
+    if silence is None or silence > allowed:
+        said = "no heartbeat" if silence is None else f"the last heartbeat is {silence:.0f} s old"
+        return Verdict(State.DEGRADED, f"{said}, so what was committed since is not proven to have arrived")
+    return Verdict(State.STREAMING)
+
+
+def table_verdict(
+    source: SourceSeen,
+    verdict: Verdict,
+    sink: SinkSeen,
+    table: SourceTableEntry,
+    counters: TableProgress,
+    behind: int | None,
+    freshness: float | None,
+) -> Verdict:
+    """Return the word for one table at one sink.
+
+    Args:
+        source: What was seen of the source.
+        verdict: The source's own word.
+        sink: What was seen of the sink.
+        table: The table.
+        counters: The table's counters at the sink.
+        behind: Records that the sink has not settled.
+        freshness: Age of the table's state at the sink, seconds.
+    """
+    stands = _standing(source, sink, table)
+    alarm = kafka_forgets(source.entry.settings, freshness) if behind else ""
+    said = (
+        (stands if stands is not None and stands.state is State.RESYNC_REQUIRED else None)
+        or _gap(source, sink, table)
+        or _engine(sink)
+        or _troubled(counters)
+        or _inherited(verdict)
+        or stands
+        or _uncaptured(source, table)
+        or _weakness(source, table)
+        or _backlog(source, sink.entry, table, counters, behind, freshness)
+        or _unproven(sink)
+        or _unwatched(source)
+        or Verdict(State.STREAMING, _ignored(sink.entry, counters))
+    )
+    return _also(said, alarm)
+
+
+def _standing(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict | None:
+    """Return the worst verdict of the registry upon the table."""
+    name = sink.entry.name
+    mine = [
+        Verdict(State(found.state), found.reason, found.remedy)
+        for found in source.verdicts
+        if found.topic == table.topic
+        and (found.sink == name or (found.sink == EVERY_SINK and name not in found.healed))
+    ]
+    return max(mine, key=lambda found: ORDER.index(found.state), default=None)
+
+
+def _gap(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict | None:
+    """Return the verdict when changes are missing from this table's history."""
+    remedy = START_OVER.format(name=source.entry.name)
+    if source.topic_ids is not None and source.topic_ids.get(table.topic) != table.topic_id:
+        what = "was made anew" if table.topic in source.topic_ids else "is gone"
+        return Verdict(State.RESYNC_REQUIRED, f"the topic {table.topic} {what}", remedy)
+    if table.topic in sink.other_lives:
+        said = f"the sink's query reads {table.topic} as it was before the source was recovered"
+        return Verdict(State.RESYNC_REQUIRED, said, remedy)
+    again = read_anew(source.entry, [table.schema])
+    if table.topic in sink.entry.incomplete:
+        lost = sink.entry.incomplete[table.topic]
+        said = f"what {table.topic} tells does not make rows whole that are older than its offset {lost}"
+        return Verdict(State.RESYNC_REQUIRED, said, again)
+    if source.ends is None or sink.progress is None:
+        return None
+    if sum(topic == table.topic for topic, _ in source.ends) > source.entry.partitions:
+        return Verdict(State.RESYNC_REQUIRED, f"the topic {table.topic} has got more partitions", remedy)
+    for (topic, partition), (settled, end) in sink.beyond.items():
+        if topic == table.topic:
+            said = f"Kafka has lost records of {topic}: partition {partition} ends at {end}, and the sink has"
+            return Verdict(State.RESYNC_REQUIRED, f"{said} settled up to {settled}", remedy)
+    for (topic, partition), (first, _) in source.ends.items():
+        settled = sink.progress.next_offsets.get((topic, partition), 0)
+        if topic == table.topic and settled < first:
+            return Verdict(
+                State.RESYNC_REQUIRED,
+                f"Kafka no longer holds offsets {settled} to {first - 1} of {topic}",
+                again,
+            )
+    return None
+
+
+def _weakness(source: SourceSeen, table: SourceTableEntry) -> Verdict | None:
+    """Return the verdict when the database's log no longer tells all of this table."""
+    found = source.hold.weakened.get(table.schema.table) if source.hold else None
+    if found is None:
+        return None
+    return Verdict(State.DEGRADED, found.reason, named(found.remedy, source=source.entry.name))
+
+
+def _engine(sink: SinkSeen) -> Verdict | None:
+    """Return the verdict when the sink's own query is the trouble."""
+    name, progress = sink.entry.name, sink.progress
+    if sink.paused or (progress is not None and progress.state == "paused"):
+        return Verdict(
+            State.PAUSED, "the sink is paused; changes wait in Kafka", f"headrace sink resume {name}"
+        )
+    if sink.engine == "starting":
+        return Verdict(State.SETUP, "the engine is starting")
+    silence = age_s(sink.now_ms, progress.updated_ms if progress else None)
+    if sink.engine in ("silent", "stopped") or (silence is not None and silence > SILENT_AFTER_S):
+        since = f" for {silence:.0f} s" if silence is not None else ""
+        return Verdict(State.FAILED, f"the engine has said nothing{since}", f"headrace sink resume {name}")
+    if progress is None:
+        return Verdict(State.SETUP, "the engine has not taken it up yet")
+    error = progress.error or {}
+    if progress.state in ("failed", "stopped", "removed"):
+        reason = error.get("message", f"the query is {progress.state}")
+        return Verdict(State.FAILED, reason, error.get("hint") or f"headrace sink resume {name}")
+    if progress.state == "degraded":
+        return Verdict(State.DEGRADED, error.get("message", ""), error.get("hint", ""))
+    if progress.state == "starting":
+        return Verdict(State.SETUP, "the query is starting")
+    return None
+
+
+def _troubled(counters: TableProgress) -> Verdict | None:
+    """Return the verdict when the table's own target, or what Kafka has for it, is the trouble."""
+    found = counters.trouble
+    return Verdict(State(found["state"]), found["message"], found["hint"]) if found else None
+
+
+def _unproven(sink: SinkSeen) -> Verdict | None:
+    """Return the verdict when the store has not been asked for long what it has."""
+    age = age_s(sink.now_ms, sink.progress.checked_ms if sink.progress else None)
+    if age is not None and abs(age) <= SILENT_AFTER_S:
+        return None
+    loading = any(record.snapshot for record in sink.following.values())
+    if loading and (age is None or 0 <= age <= BATCH_WITHIN_S):
+        return Verdict(State.CATCHING_UP, "rows of a snapshot are being applied; the store is asked next")
+    said = f"for {age:.0f} s" if age is not None else "since the engine began"
+    return Verdict(State.DEGRADED, f"the store has not told {said} what it holds")
+
+
+def _unwatched(source: SourceSeen) -> Verdict | None:
+    """Return the verdict when nobody has looked at the catalogue for long: not all is in the log."""
+    age = source.unwatched_s
+    if age is not None and abs(age) <= SILENT_AFTER_S:
+        return None
+    said = f"for {age:.0f} s" if age is not None else "yet"
+    why = f"the database's catalogue was not looked at {said}, so what its log does not tell may be missing"
+    return Verdict(State.DEGRADED, why)
+
+
+def _uncaptured(source: SourceSeen, table: SourceTableEntry) -> Verdict | None:
+    if source.hold is None or table.schema.table not in source.hold.uncaptured:
+        return None
+    return Verdict(
+        State.FAILED,
+        "the publication lacks the table: it was dropped, perhaps made anew, or taken out",
+        f"headrace source refresh {source.entry.name}",
+    )
+
+
+def _inherited(verdict: Verdict) -> Verdict | None:
+    return verdict if verdict.state is not State.STREAMING else None
+
+
+_CHANGED = ("added", "missing")
+
+
+def _difference(counters: TableProgress) -> str:
+    drift = counters.drift or {}
+    return "; ".join(f"columns {word}: {', '.join(drift[word])}" for word in _CHANGED if drift.get(word))
+
+
+def _ignored(sink: SinkEntry, counters: TableProgress) -> str:
+    said = _difference(counters)
+    return f"{said}: ignored, as the sink is told to" if said else ""
+
+
+def _backlog(
+    source: SourceSeen,
+    sink: SinkEntry,
+    table: SourceTableEntry,
+    counters: TableProgress,
+    behind: int | None,
+    freshness: float | None,
+) -> Verdict | None:
+    name = source.entry.name
+    drift, policy = counters.drift or {}, SchemaPolicy(sink.on_schema_change)
+    if drift.get("key"):
+        return Verdict(
+            State.FAILED,
+            f"the table's key is ({', '.join(drift['key'])}) now: other rows are meant than those mirrored",
+            another_key(name, source.sinks),
+        )
+    if counters.behind:
+        rows = "1 row is" if counters.behind == 1 else f"{counters.behind:,} rows are"
+        return Verdict(
+            State.DEGRADED,
+            f"{rows} behind: changes of theirs are in the dead letter queue",
+            f"headrace dlq list --sink {sink.name}; or {read_anew(source.entry, [table.schema])}",
+        )
+    said = _difference(counters)
+    if said and policy is not SchemaPolicy.IGNORE:
+        return Verdict(
+            State.DEGRADED,
+            f"the table's columns are not those mirrored ({said})",
+            f"headrace source refresh {name}",
+        )
+    if behind and (freshness is None or freshness > FRESH_WITHIN_S):
+        return Verdict(State.CATCHING_UP, f"{behind:,} records to apply")
+    return None
+
+
+def age_s(now_ms: int, then_ms: int | None) -> float | None:
+    """Return how many seconds ago something was; None when it is not known.
+
+    It is less than nought when a clock was set back; by how much two clocks may differ, it is nought.
+    """
+    if then_ms is None:
+        return None
+    age = (now_ms - then_ms) / 1000
+    return 0.0 if -CLOCK_SLACK_S <= age < 0 else age

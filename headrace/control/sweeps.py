@@ -1,0 +1,83 @@
+"""Sweeps: a store removes rows of a table by their versions, between two batches of the sink's own query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from headrace.config.pipeline import Swept
+from headrace.config.request import Request
+from headrace.control.context import Context
+from headrace.control.desk import ask
+from headrace.control.progress import wait_settled
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
+from headrace.model.position import Position
+
+__all__ = ["ask_sweep", "marks_to_pass", "sweep_new_sink"]
+
+_ANSWER_S = 600.0
+
+
+def ask_sweep(
+    context: Context,
+    sink: str,
+    table: SourceTableEntry,
+    marks: Sequence[int],
+    limit: tuple[int, float] | None = None,
+) -> Mapping[str, int]:
+    """Have the sink's query remove rows older than the marks, by partition; return what it found and did.
+
+    Args:
+        context: The installation.
+        sink: The sink's name.
+        table: The table.
+        marks: Per partition: the first offset that stays.
+        limit: Rows and share of the table's rows; when more than both would go, none goes.
+
+    Returns:
+        ``older``, ``total``, ``removed``: rows; ``refused``: whether it was more than the limit.
+
+    Raises:
+        SinkError: When the query does not run, or could not do it.
+    """
+    name = str(table.schema.table)
+    versions = [Position(table.epoch, at, partition).version for partition, at in enumerate(marks)]
+    request = Request(sweep={name: versions}, sweep_limit=limit)
+    found: Mapping[str, int] = ask(context, sink, request, timeout=_ANSWER_S)["swept"][name]
+    return found
+
+
+def marks_to_pass(registry: Registry, source: str, tables: Sequence[SourceTableEntry]) -> dict[str, Swept]:
+    """Return topic → the last run that has read its table whole, for sinks that begin before it.
+
+    One without marks was the table's first load: nothing stands before it.
+    """
+    reread = registry.reread(source)
+    return {
+        table.topic: Swept(marks=tuple(marks), ends=tuple(ends))
+        for table in tables
+        if table.topic in reread
+        for marks, ends in (reread[table.topic],)
+        if any(marks)
+    }
+
+
+def sweep_new_sink(
+    context: Context,
+    registry: Registry,
+    entry: SinkEntry,
+    tables: Sequence[SourceTableEntry],
+    say: Callable[[str], None],
+) -> None:
+    """Remove rows that the topics still tell of, though a run has shown that they are gone.
+
+    Until that is done, the tables count as incomplete: what is broken off leaves nothing that looks whole.
+    """
+    passed = marks_to_pass(registry, entry.source, tables)
+    chosen = [table for table in tables if table.topic in passed]
+    if not chosen:
+        return
+    ends = {(t.topic, n): end for t in chosen for n, end in enumerate(passed[t.topic].ends)}
+    wait_settled(context.progress, entry.name, ends, say=say)
+    for table in chosen:
+        ask_sweep(context, entry.name, table, passed[table.topic].marks)
+        registry.completed(entry.name, table.topic, now_ms() + 1)

@@ -1,0 +1,248 @@
+"""Tables that a source captures: one that came later is taken in, or declined.
+
+A table is taken in as a source is added, beside what is captured already: topic, epoch, membership of the
+publication, the connector's configuration, targets. The rows that it has are read by a run. The other tables
+are applied all the while; only the connector starts over once, which takes some seconds.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from connectors.base import Capture, Keys, topic_of
+from headrace.config.pipeline import load_pipeline
+from headrace.control.capture import capture_now, capture_of, source_of
+from headrace.control.claims import refuse_own
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.epochs import next_epochs
+from headrace.control.fitness import (
+    OURS_ALREADY,
+    refuse_not_streaming,
+    refuse_unfit,
+    refuse_unmeant,
+    refuse_used,
+)
+from headrace.control.gap import gap_error
+from headrace.control.kafka import Kafka
+from headrace.control.newcomers import listed, named
+from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withheld
+from headrace.control.refresh import alone
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
+from headrace.control.runs.repository import active, topics_of
+from headrace.control.runs.start import sinks_of, start, wait
+from headrace.control.sink import opened_sink
+from headrace.control.source import topics_of as every_topic
+from headrace.control.targets import begin, create, refuse_shared
+from headrace.control.verdicts import FIRST_LOAD, State, Verdict, over, record, standing
+from headrace.model.errors import UsageError
+from headrace.model.finding import Severity
+from headrace.model.schema import TableId
+
+__all__ = ["leave_out", "take_in", "tell_connector"]
+
+Say = Callable[[str], None]
+
+
+def take_in(
+    context: Context,
+    name: str,
+    tables: Sequence[TableId],
+    *,
+    keys: Keys | None = None,
+    sinks: Sequence[str] = (),
+    wait_loaded: bool = True,
+    say: Say = lambda _: None,
+) -> str:
+    """Have a source capture further tables, and sinks mirror them; return the id of the run that loads them.
+
+    A command that was broken off is finished by the same command.
+
+    Args:
+        context: The installation.
+        name: The source.
+        tables: Which tables.
+        keys: Keys that stand for the tables' primary keys.
+        sinks: Those that are to mirror them; when empty, each that mirrors all that the source captures.
+        wait_loaded: Return when every row is in every sink; else as soon as the run has begun.
+        say: Told what happens.
+
+    Raises:
+        UsageError: When a table is captured already (``TABLE_CAPTURED``).
+        SourceError: When a table is unfit, changes are lost (``SOURCE_GAP``), or the connector does not
+            stream; nothing is captured then.
+        SinkError: When a store refuses a target; nothing is captured then.
+    """
+    registry = Registry(context.registry)
+    wanted = list(dict.fromkeys(tables))
+    with alone(context):
+        entry = registry.source(name)
+        _refuse_captured(registry, entry, wanted)
+        if entry.gap:
+            raise gap_error(name, entry.gap)
+        refuse_not_streaming(context, entry)
+        known = {table.schema.table for table in entry.tables}
+        new = [table for table in wanted if table not in known]
+        if new:
+            _register(context, registry, entry, new, keys or {}, sinks, say)
+            entry = registry.source(name)
+        mine = [table for table in entry.tables if table.schema.table in wanted]
+        source, capture = source_of(context, entry), capture_of(context, entry)
+        source.publish(capture)
+        tell_connector(context, capture, source.properties(capture_now(source, capture)), say)
+        for sink in registry.sinks(name):
+            _hand_over(context, entry, sink, [table for table in mine if table.topic in sink.tables], say)
+        topics = {table.topic for table in mine}
+        run = next((run for run in active(registry, name) if topics <= topics_of(run)), None)
+        if run is None:
+            say(f"reading the rows of {', '.join(map(str, wanted))}")
+            why = "the tables were taken in"
+            mirrors = [sink.name for sink in registry.sinks(name) if topics & sink.tables.keys()]
+            run = start(context, name, tables=wanted, sinks=mirrors, why=why, queue=True)
+    if new:
+        registry.note(f"source {name}", "tables taken in", tables=[str(table) for table in new], run=run.id)
+    if wait_loaded:
+        wait(context, run.id, say=say)
+    return run.id
+
+
+def leave_out(context: Context, name: str, tables: Sequence[TableId]) -> None:
+    """Remember that tables are not to be captured, so that nobody is asked about them any more.
+
+    Raises:
+        UsageError: When one of them is captured (``TABLE_CAPTURED``).
+    """
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    captured = [table for table in tables if table in {known.schema.table for known in entry.tables}]
+    if captured:
+        raise _captured(name, captured)
+    _decide(registry, name, lambda known: known | set(tables))
+    registry.note(f"source {name}", "tables left out", tables=[str(table) for table in tables])
+
+
+def _decide(registry: Registry, name: str, change: Callable[[set[TableId]], Iterable[TableId]]) -> None:
+    with registry.begin() as session:
+        found = session.get_one(SourceEntry, name)
+        found.left_out = listed(change(named(found.left_out)))
+
+
+def _captured(name: str, tables: Sequence[TableId]) -> UsageError:
+    return UsageError(
+        f"Source {name} captures {', '.join(map(str, tables))} already.",
+        code="TABLE_CAPTURED",
+        hint=f"headrace source show {name}",
+    )
+
+
+def _refuse_captured(registry: Registry, entry: SourceEntry, wanted: Sequence[TableId]) -> None:
+    """Refuse tables that are captured, but for those of a command that was broken off."""
+    begun = {found.topic for found in standing(registry, entry.name) if found.code == FIRST_LOAD}
+    done = {table.schema.table for table in entry.tables if table.topic not in begun}
+    if captured := [table for table in wanted if table in done]:
+        raise _captured(entry.name, captured)
+
+
+def _register(
+    context: Context,
+    registry: Registry,
+    entry: SourceEntry,
+    tables: Sequence[TableId],
+    keys: Keys,
+    sinks: Sequence[str],
+    say: Say,
+) -> None:
+    """Make topics and targets; then note the tables, at once, as being loaded."""
+    say("checking the tables")
+    source, known = source_of(context, entry), capture_of(context, entry)
+    refuse_unmeant(tables, keys)
+    found = source.preflight(tables, keys, partitions=entry.partitions)
+    refuse_unfit([finding for finding in found if finding.code not in OURS_ALREADY])
+    unreadable = [finding for finding in found if finding.code == "SOURCE_TABLE_REREAD"]
+    refuse_unfit([replace(finding, severity=Severity.ERROR) for finding in unreadable])
+    capture = replace(known, tables=(*known.tables, *source.catalogue(tables, keys)))
+    added = capture.tables[len(known.tables) :]
+    every = {table.topic for table in entry.tables}
+    chosen = [one for one in sinks_of(registry, entry.name, sinks) if sinks or every <= one.tables.keys()]
+    kafka = Kafka(context.kafka_bootstrap)
+    topics = [topic_of(entry.name, schema.table) for schema in added]
+    refuse_used(kafka, [*(table.topic for table in entry.tables), *topics], topics)
+    with ExitStack() as undo:
+        undo.callback(kafka.delete, kafka.create(every_topic(capture)))
+        ids, epochs = kafka.ids(topics), next_epochs(registry, kafka, topics)
+        first = max((table.place for table in entry.tables), default=-1) + 1
+        made = [
+            SourceTableEntry(
+                source=entry.name,
+                topic=topic,
+                place=place,
+                topic_id=ids[topic],
+                epoch=epochs[topic],
+                table=schema.as_dict(),
+            )
+            for place, (topic, schema) in enumerate(zip(topics, added, strict=True), first)
+        ]
+        targets = {sink.name: _targets(context, registry, sink, made, say) for sink in chosen}
+        # Before it is noted: a look that finds it noted and not published would take it for lost.
+        source.publish(capture)
+        command = shlex.join(["headrace", "source", "tables", "add", entry.name, *map(str, tables)])
+        for topic in topics:
+            undo.callback(over, registry, entry.name, topic, FIRST_LOAD)
+        told = Verdict(State.SNAPSHOTTING, "the rows that the table had are being read", command)
+        record(registry, entry.name, topics, FIRST_LOAD, told)
+        with registry.begin() as session:
+            session.add_all(made)
+            for sink_name, facts in targets.items():
+                sink = session.get_one(SinkEntry, sink_name)
+                sink.tables = {**sink.tables, **facts}
+        undo.pop_all()
+    _decide(registry, entry.name, lambda left: left - set(tables))
+
+
+def _targets(
+    context: Context, registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry], say: Say
+) -> Mapping[str, Any]:
+    """Make the tables' targets at a sink; return their facts by topic."""
+    with opened_sink(entry) as sink:
+        schemas = [table.schema for table in tables]
+        facts = {table.topic: dict(sink.target(table.schema).facts) for table in tables}
+        refuse_shared(
+            registry, SinkEntry(name=entry.name, kind=entry.kind, settings=entry.settings, tables=facts)
+        )
+        refuse_own(context, entry.name, sink, schemas)
+        say(f"{entry.name}: creating {len(tables)} targets")
+        create(sink, tables)
+    return facts
+
+
+def tell_connector(context: Context, capture: Capture, wanted: dict[str, str], say: Say) -> None:
+    """Give the connector the tables to read, when they are others now; one that is gone stays so."""
+    with Connect(context.connect_url) as connect:
+        there = connect.config(capture.connector)
+        if there and any(there.get(name) != wanted.get(name) for name in _SCOPE):
+            say("telling the connector")
+            kept = {name: value for name, value in there.items() if name not in _SCOPE}
+            connect.replace(capture.connector, {**kept, **{n: wanted[n] for n in _SCOPE if n in wanted}})
+
+
+_SCOPE = ("table.include.list", "column.exclude.list", "message.key.columns")
+
+
+def _hand_over(
+    context: Context, source: SourceEntry, entry: SinkEntry, tables: Sequence[SourceTableEntry], say: Say
+) -> None:
+    """Have the sink's query go on with further tables; those that it has already are left alone."""
+    known = {table.topic for table in load_pipeline(spec_path(context, entry.name)).tables}
+    new = [table for table in tables if table.topic not in known]
+    if not new:
+        return
+    say(f"{entry.name}: taking in {len(new)} tables")
+    with withheld(context, entry.name):
+        with opened_sink(entry) as sink:
+            begin(context, entry.name, sink, new, take_over=False, say=say)
+        more = pipeline_of(context, source, entry, new).tables
+        rewrite(context, entry.name, lambda spec: {"tables": (*spec.tables, *more)})

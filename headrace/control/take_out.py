@@ -1,0 +1,183 @@
+"""Tables that a source no longer captures: taken out of it, of its sinks and of the connector.
+
+It is the way back from ``take_in``, and what is left to do with a table that was dropped in the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import delete, select
+
+from headrace.control.capture import capture_now, capture_of, source_of
+from headrace.control.claims import strangers
+from headrace.control.context import Context
+from headrace.control.entries import ResnapshotEntry, VerdictEntry
+from headrace.control.fitness import refuse_not_streaming
+from headrace.control.kafka import Kafka
+from headrace.control.newcomers import listed, named
+from headrace.control.pipelines import rewrite, spec_path, withheld
+from headrace.control.refresh import alone, there
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
+from headrace.control.runs.repository import OPEN, all_of, topics_of
+from headrace.control.sink import opened_sink, tables_of
+from headrace.control.tables import tell_connector
+from headrace.control.watcher import between_looks
+from headrace.model.errors import SourceError, UsageError
+from headrace.model.schema import TableId
+
+__all__ = ["take_out"]
+
+Say = Callable[[str], None]
+
+
+def take_out(
+    context: Context,
+    name: str,
+    tables: Sequence[TableId],
+    *,
+    purge: bool = False,
+    say: Say = lambda _: None,
+) -> None:
+    """Capture tables no longer. Their targets stay as they are; with ``purge`` our own go.
+
+    A command that was broken off is finished by the same command.
+
+    Args:
+        context: The installation.
+        name: The source.
+        tables: Which tables. They are declined: nobody is asked about them any more.
+        purge: Remove the tables' targets and all data in them.
+        say: Told what happens.
+
+    Raises:
+        UsageError: When a table is not captured (``TABLE_NOT_CAPTURED``), a source or a sink would have none
+            left (``TABLE_LAST``), or a run is at one of them (``RESNAPSHOT_TABLE_BUSY``).
+        SourceError: When the connector does not stream (``SOURCE_NOT_STREAMING``). One of a source with a gap
+            need not: the table may be what keeps it from being recovered.
+        SinkError: When a store does not remove its target. The table is still captured then.
+    """
+    registry = Registry(context.registry)
+    with alone(context):
+        entry = registry.source(name)
+        gone = _chosen(entry, tables)
+        topics = {table.topic for table in gone}
+        sinks = [sink for sink in registry.sinks(name) if topics & sink.tables.keys()]
+        _refuse_last(registry, entry, sinks, topics)
+        _refuse_busy(registry, name, topics)
+        try:
+            refuse_not_streaming(context, entry)
+        except SourceError:
+            if not entry.gap:
+                raise
+            say("nothing streams: the recovery will leave the tables out of publication and connector")
+        else:
+            _tell_source(context, entry, tables, say)
+        with withheld(context, *(sink.name for sink in sinks if spec_path(context, sink.name).exists())):
+            for sink in sinks:
+                _release(context, sink, [table for table in gone if table.topic in sink.tables], purge, say)
+            Kafka(context.kafka_bootstrap).delete(sorted(topics))
+            with between_looks(context, name):
+                _unregister(registry, name, topics, tables)
+    registry.note(f"source {name}", "tables taken out", tables=[str(t) for t in tables], purged=purge)
+
+
+def _tell_source(context: Context, entry: SourceEntry, gone: Sequence[TableId], say: Say) -> None:
+    """Take the tables out of publication and connector."""
+    source, capture = source_of(context, entry), capture_of(context, entry)
+    left = [schema for schema in capture.tables if schema.table not in gone]
+    declared = {schema.table: schema.key for schema in left if schema.declared}
+    present = {schema.table for schema in there(context, entry, [s.table for s in left], declared)}
+    capture = replace(capture, tables=tuple(schema for schema in left if schema.table in present))
+    source.publish(capture)
+    tell_connector(context, capture, source.properties(capture_now(source, capture)), say)
+
+
+def _chosen(entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEntry]:
+    known = {table.schema.table: table for table in entry.tables}
+    if missing := [str(table) for table in tables if table not in known]:
+        raise UsageError(
+            f"Source {entry.name} does not capture {', '.join(missing)}.",
+            code="TABLE_NOT_CAPTURED",
+            hint=f"Captured: {', '.join(map(str, known))}.",
+        )
+    return [known[table] for table in dict.fromkeys(tables)]
+
+
+def _without(told: Any, topics: set[str]) -> Any:
+    """Return what a plan says by topic for the topics that are left."""
+    if isinstance(told, dict) and topics & told.keys():
+        return {topic: one for topic, one in told.items() if topic not in topics}
+    return told
+
+
+def _refuse_last(
+    registry: Registry, entry: SourceEntry, sinks: Collection[SinkEntry], topics: Collection[str]
+) -> None:
+    if len(topics) == len(entry.tables):
+        raise UsageError(
+            f"Source {entry.name} would capture no table.",
+            code="TABLE_LAST",
+            hint=f"headrace source remove {entry.name}",
+        )
+    for sink in sinks:
+        if {table.topic for table in tables_of(registry, sink)} <= set(topics):
+            raise UsageError(
+                f"Sink {sink.name} would mirror no table.",
+                code="TABLE_LAST",
+                hint=f"headrace sink remove {sink.name}",
+            )
+
+
+def _refuse_busy(registry: Registry, name: str, topics: set[str]) -> None:
+    for run in all_of(registry, name):
+        if run.phase in {phase.value for phase in OPEN} and topics_of(run) & topics:
+            raise UsageError(
+                f"Run {run.id} is at one of the tables: {run.phase}.",
+                code="RESNAPSHOT_TABLE_BUSY",
+                hint=f"headrace resnapshot abort {run.id}",
+            )
+
+
+def _release(
+    context: Context, entry: SinkEntry, tables: Sequence[SourceTableEntry], purge: bool, say: Say
+) -> None:
+    """Have a sink mirror tables no longer."""
+    topics = [table.topic for table in tables]
+    say(f"{entry.name}: letting {len(tables)} tables go")
+    if purge:
+        with opened_sink(entry) as sink:
+            taken = strangers(context, entry.name, sink, [table.schema for table in tables])
+            mine = [table for table in tables if table.schema.table not in taken]
+            for table in mine:
+                sink.drop(table.schema)
+            sink.forget([table.topic for table in mine])
+    if spec_path(context, entry.name).exists():
+        rewrite(
+            context,
+            entry.name,
+            lambda spec: {
+                "tables": tuple(table for table in spec.tables if table.topic not in topics),
+                "swept": {topic: told for topic, told in spec.swept.items() if topic not in topics},
+            },
+        )
+
+
+def _unregister(registry: Registry, name: str, topics: set[str], tables: Collection[TableId]) -> None:
+    with registry.begin() as session:
+        source = session.get_one(SourceEntry, name)
+        for table in [table for table in source.tables if table.topic in topics]:
+            source.tables.remove(table)
+        for sink in session.scalars(select(SinkEntry).where(SinkEntry.source == name)):
+            sink.tables = {topic: facts for topic, facts in sink.tables.items() if topic not in topics}
+            sink.incomplete = {t: first for t, first in sink.incomplete.items() if t not in topics}
+            sink.incomplete_ms = {t: at for t, at in sink.incomplete_ms.items() if t not in topics}
+        session.execute(
+            delete(VerdictEntry).where(VerdictEntry.source == name, VerdictEntry.topic.in_(topics))
+        )
+        for run in session.scalars(select(ResnapshotEntry).where(ResnapshotEntry.source == name)):
+            # Marks of a topic that is gone mean nothing in one of the same name.
+            run.plan = {key: _without(told, topics) for key, told in run.plan.items()}
+        source.left_out = listed(named(source.left_out) | set(tables))

@@ -1,0 +1,196 @@
+"""The words of status, and verdicts that stand in the registry until they are proven to be over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sqlalchemy import select
+
+from headrace.control.registry import Registry, SinkEntry, VerdictEntry, now_ms
+
+__all__ = [
+    "EVERY_SINK",
+    "FIRST_LOAD",
+    "LEFT_OUT",
+    "LEFT_TO_RUN",
+    "ORDER",
+    "REFRESHED",
+    "RETYPED",
+    "UNTIL_READ",
+    "State",
+    "Verdict",
+    "follow_types",
+    "healed",
+    "over",
+    "record",
+    "reword",
+    "standing",
+]
+
+EVERY_SINK = ""
+FIRST_LOAD = "TABLE_FIRST_LOAD"
+"""Code of the verdict upon a table that was added later, until its rows of before are read."""
+
+LEFT_TO_RUN = "SOURCE_FIRST_LOAD"
+"""Code of the verdict upon a large table of a new source, until a run has read its rows."""
+
+LEFT_OUT = "RECOVERY_LEFT_OUT"
+"""Code of the verdict upon a table whose target a recovery could not make right, until it is made anew."""
+
+UNTIL_READ = (FIRST_LOAD, LEFT_TO_RUN)
+
+RETYPED = "COLUMN_RETYPED"
+"""Code of the verdict upon a table whose rows are decoded by types that its columns had."""
+
+_FOLLOWED = "COLUMN_FOLLOWED"
+"""The same, once they are decoded by the types that the columns have now."""
+
+REFRESHED = (
+    RETYPED,
+    _FOLLOWED,
+    "IDENTITY_REFUSED",
+    "TABLE_UNPUBLISHED",
+    "TABLE_PUBLISHED_IN_PART",
+    "PUBLICATION_CHANGED",
+    "TABLE_ANEW",
+    "TABLE_GONE",
+)
+"""Codes for which ``source refresh`` mends publication and types, if need be, and reads the table anew."""
+
+
+_KEPT = ("state", "reason", "remedy", "first_ms")
+
+
+class State(str, Enum):
+    """One word, from best to worst as they are listed in :data:`ORDER`."""
+
+    SETUP = "setup"
+    SNAPSHOTTING = "snapshotting"
+    STREAMING = "streaming"
+    CATCHING_UP = "catching_up"
+    PAUSED = "paused"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    RESYNC_REQUIRED = "resync_required"
+
+
+ORDER = (
+    State.STREAMING,
+    State.CATCHING_UP,
+    State.SNAPSHOTTING,
+    State.SETUP,
+    State.PAUSED,
+    State.DEGRADED,
+    State.FAILED,
+    State.RESYNC_REQUIRED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A state, why, and what to do."""
+
+    state: State
+    reason: str = ""
+    remedy: str = ""
+
+
+def record(
+    registry: Registry,
+    source: str,
+    topics: Iterable[str],
+    code: str,
+    verdict: Verdict,
+    *,
+    sink: str = EVERY_SINK,
+) -> list[str]:
+    """Note that tables were seen to be wrong just now; return the topics of which that is news.
+
+    A verdict is known by its source, topic, sink and code. One that is seen again stays the one that it was,
+    with a new time, and what earlier runs have healed counts no more.
+    """
+    news: list[str] = []
+    with registry.begin() as session:
+        for topic in topics:
+            key = (source, topic, sink, code)
+            found = session.get(VerdictEntry, key)
+            if found is None:
+                found = VerdictEntry(source=source, topic=topic, sink=sink, code=code, first_ms=now_ms())
+                session.add(found)
+                news.append(topic)
+            found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
+            found.last_ms, found.healed = now_ms(), {}
+    for topic in news:
+        registry.note(f"source {source}", "verdict", topic=topic, sink=sink, code=code, reason=verdict.reason)
+    return news
+
+
+def reword(registry: Registry, source: str, topic: str, code: str, verdict: Verdict) -> None:
+    """Change the words of a verdict upon every sink, if it still stands."""
+    with registry.begin() as session:
+        found = session.get(VerdictEntry, (source, topic, EVERY_SINK, code))
+        if found is not None and found.reason != verdict.reason:
+            found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
+
+
+def over(registry: Registry, source: str, topic: str, code: str, *, sink: str = EVERY_SINK) -> None:
+    """Forget a verdict whose cause is gone and that left nothing wrong behind."""
+    with registry.begin() as session:
+        found = session.get(VerdictEntry, (source, topic, sink, code))
+        if found is not None:
+            session.delete(found)
+
+
+def healed(registry: Registry, source: str, topic: str, sink: str, begun_ms: int) -> None:
+    """Note that a run which began at ``begun_ms`` has made the table right at one sink.
+
+    Only verdicts of before are healed. One that is meant for every sink goes when each of them is healed.
+    Types that are not followed yet are not healed by reading: see :func:`follow_types`.
+    """
+    with registry.begin() as session:
+        query = select(VerdictEntry).where(
+            VerdictEntry.source == source,
+            VerdictEntry.topic == topic,
+            VerdictEntry.sink.in_((sink, EVERY_SINK)),
+            VerdictEntry.last_ms < begun_ms,
+            VerdictEntry.code != RETYPED,
+        )
+        entries = session.scalars(select(SinkEntry).where(SinkEntry.source == source))
+        needed = {entry.name for entry in entries if topic in entry.tables}
+        for found in session.scalars(query):
+            found.healed = {**found.healed, sink: begun_ms}
+            if found.sink == sink or needed <= found.healed.keys():
+                session.delete(found)
+
+
+def follow_types(registry: Registry, source: str, topics: Iterable[str], seen_ms: int) -> None:
+    """Note that rows are decoded by the new types from now on; those of before are still wrong.
+
+    Args:
+        registry: The installation's registry.
+        source: The source.
+        topics: Of which tables.
+        seen_ms: When the types were looked up. What was told later may be of yet another type.
+    """
+    with registry.begin() as session:
+        for topic in topics:
+            found = session.get(VerdictEntry, (source, topic, EVERY_SINK, RETYPED))
+            if found is not None and found.last_ms < seen_ms:
+                told = {name: getattr(found, name) for name in _KEPT}
+                told |= {
+                    "last_ms": now_ms(),
+                    "healed": {},
+                }  # what was read until now was read by the old ones
+                session.delete(found)
+                session.merge(
+                    VerdictEntry(source=source, topic=topic, sink=EVERY_SINK, code=_FOLLOWED, **told)
+                )
+
+
+def standing(registry: Registry, source: str) -> Sequence[VerdictEntry]:
+    """Return every verdict that stands upon tables of a source."""
+    query = select(VerdictEntry).where(VerdictEntry.source == source).order_by(VerdictEntry.first_ms)
+    with registry.begin() as session:
+        return list(session.scalars(query))

@@ -1,0 +1,306 @@
+"""Looks at every source again and again, so that what its database does not tell is seen by us.
+
+Each look compares the catalogue with what the look before saw, which the registry keeps: what happened while
+nobody looked is found by the next one. What it finds becomes a verdict upon the table, which stands until a
+run that began later has read the table anew; see :mod:`headrace.control.verdicts`.
+
+Whoever reads a table anew looks first, by :func:`look_now`, and takes the run's beginning after that: then
+what the look found is healed by the run, and what happens while it reads is found by a later look.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from sqlalchemy import select
+
+from connectors.base import Capture, Hold
+from connectors.watch import Sight, Trouble, Watch
+from headrace.config.logs import begin_log
+from headrace.config.pipeline import EngineSpec, SchemaPolicy
+from headrace.control.capture import capture_of, source_of
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.entries import WatchEntry
+from headrace.control.first_load import begin_runs, begun_again, read_again
+from headrace.control.follow import COLUMNS_SEEN
+from headrace.control.gap import another_key, gap_between
+from headrace.control.kafka import Kafka
+from headrace.control.looks import BEAT, beat, note_look
+from headrace.control.newcomers import listed
+from headrace.control.registry import Registry, SourceEntry, now_ms
+from headrace.control.remedies import read_anew
+from headrace.control.revival import Revival
+from headrace.control.verdicts import REFRESHED, State, Verdict, over, record, standing
+from headrace.model.errors import HeadraceError
+from headrace.model.schema import TableId
+
+__all__ = ["between_looks", "look_now", "main"]
+
+_log = logging.getLogger("headrace")
+
+_EVERY_S = 3.0
+_SOURCES_EVERY_S = 5.0
+_CONNECT_EVERY = 5
+"""Every so many looks Connect is asked, too, while the connector holds its slot."""
+_LONGEST_PAUSE_S = 8.0
+_HANGS_AFTER_S = 120.0
+"""A look that takes so long will not end: the process ends, and its guardian starts another."""
+_KEEP_EVERY_MS = 10_000
+COLUMNS_CHANGED = "COLUMNS_CHANGED"
+_PASSING = ("ROW_SECURITY", COLUMNS_CHANGED)
+"""Codes that leave nothing wrong behind once their cause is gone."""
+
+
+def look_now(context: Context, name: str) -> list[Trouble]:
+    """Look once at a source, note what is found, and return it.
+
+    A run that reads tables anew calls it before it takes the time of its beginning.
+
+    Raises:
+        SourceError: When the database does not answer.
+    """
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    capture = capture_of(context, entry)
+    watch = source_of(context, entry).watch(capture)
+    try:
+        return list(_look(context, registry, entry, watch).troubles)
+    finally:
+        watch.close()
+
+
+def _look(context: Context, registry: Registry, entry: SourceEntry, watch: Watch) -> Sight:
+    with between_looks(context, entry.name):
+        entry = registry.source(entry.name)  # tables may have been taken out since
+        with registry.begin() as session:
+            kept = session.get(WatchEntry, entry.name)
+        sight = watch.look(kept.facts if kept else {})
+        if sight.gave_way:
+            why = "a statement of the application waited for it"
+            registry.note(f"source {entry.name}", "connector's reading broken off", why=why)
+        if sight.back:
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+            registry.gap(entry.name, f"{sight.back} (seen at {at} UTC)", anew=True)
+        unfollowed = _note(registry, entry, sight)
+        note_look(context, entry.name)
+        marker = context.run / COLUMNS_SEEN.format(source=entry.name)
+        if unfollowed:
+            marker.touch(mode=0o600)
+        else:
+            marker.unlink(missing_ok=True)
+        if kept is None or _news(kept, sight):
+            with registry.begin() as session:
+                found = session.get(SourceEntry, entry.name)
+                if found is not None:
+                    seen = {"facts": dict(sight.facts), "others": listed(sight.others)}
+                    session.merge(WatchEntry(source=entry.name, at_ms=now_ms(), **seen))
+                    if found.left_out is None:  # a source of before that was noted
+                        found.left_out = listed(sight.others)
+    return sight
+
+
+def _news(kept: WatchEntry, sight: Sight) -> bool:
+    """Return whether a look is worth being kept: clocks and marks alone are so once in a while."""
+    if sight.back:
+        return True
+    before, now = (
+        {
+            name: {key: value for key, value in fact.items() if key not in ("horizon", "mark")}
+            for name, fact in facts.items()
+        }
+        for facts in (kept.facts, sight.facts)
+    )
+    if kept.others != listed(sight.others):
+        return True
+    return before != now or now_ms() - kept.at_ms > _KEEP_EVERY_MS
+
+
+@contextmanager
+def between_looks(context: Context, name: str) -> Iterator[None]:
+    """Let a look at a source end first, in whatever process, and none begin meanwhile."""
+    context.run.mkdir(parents=True, exist_ok=True)
+    with (context.run / f"watch-{name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _note(registry: Registry, entry: SourceEntry, sight: Sight) -> bool:
+    """Turn what was seen into verdicts; return whether sinks have columns to follow."""
+    topics = {table.schema.table: table.topic for table in entry.tables}
+    seen: set[tuple[str, str]] = set()
+    for trouble in sight.troubles:
+        if trouble.table not in topics:
+            continue  # the look began before it was taken out
+        topic = topics[trouble.table]
+        seen.add((topic, trouble.code))
+        record(registry, entry.name, [topic], trouble.code, _verdict(registry, entry.name, trouble))
+    _columns(registry, entry, sight, topics, seen)
+    for verdict in standing(registry, entry.name):
+        if verdict.code in _PASSING and (verdict.topic, verdict.code) not in seen:
+            over(registry, entry.name, verdict.topic, verdict.code, sink=verdict.sink)
+    return any(code == COLUMNS_CHANGED for _, code in seen)
+
+
+def _verdict(registry: Registry, source: str, trouble: Trouble) -> Verdict:
+    if not trouble.lost:
+        return Verdict(State.DEGRADED, trouble.reason, trouble.statement)
+    if trouble.code == "KEY_CHANGED":
+        remedy = another_key(source, [sink.name for sink in registry.sinks(source)])
+        return Verdict(State.FAILED, trouble.reason, remedy)
+    again = f"headrace source refresh {source}"
+    if trouble.code == "TABLE_GONE":
+        again = shlex.join(["headrace", "source", "tables", "remove", source, str(trouble.table)])
+    elif trouble.code not in REFRESHED:
+        entry = registry.source(source)
+        again = read_anew(entry, [t.schema for t in entry.tables if t.schema.table == trouble.table])
+    remedy = f"{trouble.statement} -- then: {again}" if trouble.statement else again
+    return Verdict(State.RESYNC_REQUIRED, trouble.reason, remedy)
+
+
+def _columns(
+    registry: Registry,
+    entry: SourceEntry,
+    sight: Sight,
+    topics: dict[TableId, str],
+    seen: set[tuple[str, str]],
+) -> None:
+    """Say which tables have columns that no sink follows yet, as far as it was not told to ignore them."""
+    following = [
+        sink for sink in registry.sinks(entry.name) if sink.on_schema_change != SchemaPolicy.IGNORE.value
+    ]
+    for table in entry.tables:
+        schema = table.schema
+        now = sight.columns.get(schema.table)
+        if now is None or set(now) == set(schema.by_name):
+            continue
+        added, gone = sorted(set(now) - set(schema.by_name)), sorted(set(schema.by_name) - set(now))
+        told = [f"added: {', '.join(added)}"] if added else []
+        told += [f"missing: {', '.join(gone)}"] if gone else []
+        said = f"the table's columns are not those mirrored (columns {'; columns '.join(told)})"
+        topic = topics[schema.table]
+        for sink in following:
+            if topic in sink.tables:
+                verdict = Verdict(State.DEGRADED, said, f"headrace source refresh {entry.name}")
+                record(registry, entry.name, [topic], COLUMNS_CHANGED, verdict, sink=sink.name)
+                seen.add((topic, COLUMNS_CHANGED))
+
+
+class _Guard(threading.Thread):
+    """Looks at one source until it is told to stop."""
+
+    def __init__(self, context: Context, name: str) -> None:
+        super().__init__(name=f"watch-{name}", daemon=True)
+        self._context, self._source = context, name
+        self._registry = Registry(context.registry)
+        self.over = threading.Event()
+        self.began: float | None = None
+        """When the look under way began, monotonic; None between looks."""
+        self._looks = 0
+        self._revival = Revival()
+        self._kafka = Kafka(context.kafka_bootstrap)
+
+    def run(self) -> None:
+        pause, watch, capture = _EVERY_S, None, None
+        while not self.over.wait(pause):
+            self.began = time.monotonic()
+            try:
+                entry = self._registry.source(self._source)
+                now = capture_of(self._context, entry)
+                if watch is None or now != capture:
+                    if watch is not None:
+                        watch.close()
+                    capture, watch = now, source_of(self._context, entry).watch(now)
+                sight = _look(self._context, self._registry, entry, watch)
+                pause = _EVERY_S
+                self._gap(entry, now, sight)
+                begin_runs(self._context, self._registry, self._kafka, entry.name)
+            except (HeadraceError, OSError) as error:
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                _log.warning("the watcher does not see %s: %s", self._source, error)
+                if watch is not None:  # the password may be another one by now
+                    watch.close()
+                    watch = None
+            self.began = None
+        if watch is not None:
+            watch.close()
+
+    def hangs(self) -> bool:
+        """Return whether a look has been under way for too long."""
+        began = self.began
+        return began is not None and time.monotonic() - began > _HANGS_AFTER_S
+
+    def _gap(self, entry: SourceEntry, capture: Capture, sight: Sight) -> None:
+        """Note a gap in the source's history as soon as it is there."""
+        self._looks += 1
+        if not entry.gap:
+            read_again(self._context, self._registry, self._kafka, entry.name)
+        hold = sight.hold
+        steady = hold.active and not hold.lost and not _moved(entry, hold) and self._looks % _CONNECT_EVERY
+        if entry.gap or sight.back or steady:
+            return
+        with Connect(self._context.connect_url, patience=2.0) as connect:
+            state = connect.state(capture.connector)
+            why = gap_between(self._registry, connect, entry, hold, state)
+            why = why or begun_again(self._registry, self._kafka, capture, entry)
+            if not why and self._revival.is_due(state, loading=entry.loaded_ms is None):
+                self._registry.note(f"source {entry.name}", "connector restarted", why=state.trace)
+                connect.restart(capture.connector)
+        if why:
+            self._registry.gap(entry.name, why)
+
+
+def _moved(entry: SourceEntry, hold: Hold) -> bool:
+    """Return whether the log is on another timeline, or ends before where it was seen."""
+    if None in (entry.timeline, entry.flushed, hold.timeline, hold.flushed):
+        return False
+    return hold.timeline != entry.timeline or (hold.flushed or 0) < (entry.flushed or 0)
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def main(context_file: str, engine_file: str) -> int:
+    """Watch every source of an installation until SIGTERM."""
+    signal.signal(signal.SIGTERM, _stop)
+    begin_log(logging.WARNING)
+    context = Context.load(
+        Path(context_file).read_text(encoding="utf-8"),
+        lambda: EngineSpec.model_validate_json(Path(engine_file).read_bytes()),
+    )
+    registry = Registry(context.registry)
+    guards: dict[str, _Guard] = {}
+    guardian = os.getppid()
+    alive = Path(context_file).with_name(BEAT)
+    while os.getppid() == guardian:  # an orphan would watch for ever
+        beat(alive)
+        with registry.begin() as session:
+            names = set(session.scalars(select(SourceEntry.name)))
+        for name in names - guards.keys():
+            guards[name] = _Guard(context, name)
+            guards[name].start()
+        for name in [name for name, guard in guards.items() if not guard.is_alive()]:
+            del guards[name]
+        for name in guards.keys() - names:
+            guards.pop(name).over.set()
+        if hanging := [name for name, guard in guards.items() if guard.hangs()]:
+            _log.error("a look at %s does not end: the watcher starts anew", ", ".join(hanging))
+            return 1
+        time.sleep(_SOURCES_EVERY_S)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,116 @@
+"""What other writers have done to a table since it was known to equal its source.
+
+OPTIMIZE, VACUUM and new properties leave its rows as they are. A RESTORE takes it back to a version whose
+progress is known: what came after can be brought forward again. Anything else makes rows that no change of
+the source explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.model.errors import SinkError
+from sinks.delta.log import Commit, Offsets, commit_path, read_commit
+from sinks.delta.trouble import LogGap
+
+__all__ = ["Strangers", "foreign", "seen_between", "went_back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Strangers:
+    """What happened between two versions.
+
+    Args:
+        changed: The first commit that changed rows and is explained by nothing; None when there is none.
+        unknown: Whether commits are missing from the log, so that nobody can tell.
+        restored: The last RESTORE that took rows of ours back.
+        settled: What of the progress is still true after it; None where everything is.
+    """
+
+    changed: Commit | None = None
+    unknown: bool = False
+    restored: Commit | None = None
+    settled: Offsets | None = None
+
+
+def seen_between(log: Path, known: int, now: int) -> Strangers:
+    """Return what others did in the versions after ``known``, up to ``now``."""
+    commits: dict[int, Commit] = {}
+    for version in range(known + 1, now + 1):
+        try:
+            commits[version] = read_commit(log, version)
+        except LogGap:
+            return Strangers(unknown=True)
+    found = Strangers()
+    for commit in commits.values():
+        if commit.ours:
+            found = Strangers() if commit.whole else found
+        elif commit.changes_data:
+            found = _after(log, found, commit)
+    return found
+
+
+def _after(log: Path, before: Strangers, commit: Commit) -> Strangers:
+    if commit.restored is None:
+        return before if before.changed else Strangers(commit, False, before.restored, before.settled)
+    target = commit.restored if commit.restored >= 0 else _version_at(log, commit)
+    # A RESTORE also undoes what a stranger did after the version it goes back to.
+    changed = before.changed if before.changed and before.changed.version <= target else None
+    try:
+        lost = next(
+            (
+                c
+                for n in range(target + 1, commit.version)
+                if (c := read_commit(log, n)).ours and c.changes_data
+            ),
+            None,
+        )
+    except LogGap:
+        return Strangers(unknown=True)
+    if lost is None:
+        return Strangers(changed, False, before.restored, before.settled)
+    settled = lost.settled or {}
+    return Strangers(changed, False, commit, _least(before.settled, settled))
+
+
+def _version_at(log: Path, restore: Commit) -> int:
+    """Return a version that is not after the moment a RESTORE names: the oldest that is known."""
+    version = restore.version
+    while version > 0 and commit_path(log.parent, version - 1).exists():
+        version -= 1
+    return version - 1
+
+
+def _least(one: Offsets | None, other: Offsets) -> Offsets:
+    if one is None:
+        return other
+    return {topic: _least_of(one[topic], other[topic]) for topic in one.keys() & other.keys()}
+
+
+def _least_of(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    return {partition: min(one[partition], other[partition]) for partition in one.keys() & other.keys()}
+
+
+def foreign(found: Strangers, name: str) -> SinkError:
+    """Return the error of a table whose rows another writer has changed."""
+    what = "Commits of other writers, of which the log tells nothing any more, may have"
+    if found.changed is not None:
+        commit = found.changed
+        what = f"Another writer ({commit.engine}) has by {commit.operation} in version {commit.version}"
+    return SinkError(
+        f"{what} changed rows of {name} in the lake.",
+        code="DELTA_FOREIGN_COMMIT",
+        hint=f"Build the table anew from the source: headrace resnapshot SOURCE {name}",
+    )
+
+
+def went_back(found: Strangers, name: str) -> SinkError:
+    """Return the error of a table that was restored after its progress was looked at."""
+    version = found.restored.version if found.restored else -1
+    return SinkError(
+        f"The lake's table {name} was taken back by RESTORE in version {version}.",
+        code="DELTA_WENT_BACK",
+        hint="What came after is applied again by itself; wait for the next batch.",
+    )

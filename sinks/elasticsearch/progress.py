@@ -1,0 +1,128 @@
+"""How far everything is settled, in a hidden index beside the data: one document for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.life import is_among
+from headrace.model.outcome import STALE
+from sinks.base import Place, Progress
+from sinks.elasticsearch.bulk import Bulk, forget_line, insist, progress_id, progress_line
+from sinks.elasticsearch.client import Client, path
+from sinks.elasticsearch.documents import found_documents
+from sinks.elasticsearch.indices import Indices
+
+__all__ = ["ProgressIndex"]
+
+_PAGE = 500
+_MAPPING = {
+    "dynamic": "strict",
+    "properties": {
+        "topic": {"type": "keyword"},
+        "partition": {"type": "integer"},
+        "offset": {"type": "long"},
+    },
+}
+
+
+class ProgressIndex:
+    """The progress of one sink, or of one shadow of it.
+
+    Args:
+        client: Where to ask.
+        indices: Makes the index.
+        bulk: Where to write.
+        alias: The alias of the index.
+        shadow: The shadow's name; its documents have ids of their own.
+    """
+
+    def __init__(self, client: Client, indices: Indices, bulk: Bulk, alias: str, shadow: str) -> None:
+        self._client = client
+        self._indices = indices
+        self._bulk = bulk
+        self._alias = alias
+        self._shadow = shadow
+        # Place → sequence number and primary term of its document when it was looked at last.
+        self._looked: dict[Place, tuple[int, int]] = {}
+
+    def _id(self, place: Place) -> str:
+        return progress_id(*place, shadow=self._shadow)
+
+    def read(self, places: Collection[Place] | None) -> Progress:
+        """Return the progress of these places, of this very moment; or of all when None."""
+        try:
+            if places is not None:
+                ids = [self._id(place) for place in places]
+                found = found_documents(self._client, self._alias, ids, orjson.loads, page=_PAGE, source=True)
+                hits = self._noted(places, found)
+            else:
+                self._indices.refresh(self._alias)
+                hits = self._indices.read(self._alias, {"query": {"match_all": {}}}, orjson.loads)
+            kept = [(hit["_id"], hit["_source"]) for hit in hits]
+        except SinkError as error:
+            if error.code != "ES_INDEX_MISSING":
+                raise
+            return {}
+        told = [(name, (source["topic"], source["partition"]), source["offset"]) for name, source in kept]
+        # The index also holds what shadows have settled.
+        return {place: offset for name, place, offset in told if name == self._id(place)}
+
+    def _noted(self, places: Collection[Place], found: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        named = {self._id(place): place for place in places}
+        for place in places:
+            self._looked.pop(place, None)
+        for hit in found:
+            self._looked[named[hit["_id"]]] = hit["_seq_no"], hit["_primary_term"]
+            yield hit
+
+    def settle(self, progress: Progress) -> None:
+        """Store more of it.
+
+        Raises:
+            SinkUnavailable: A document is not the one that was looked at last (``ES_PUT_BACK``): the index
+                was restored, and what it has gone back to is the only evidence of what is missing.
+        """
+        if not progress:
+            return
+        looked = {place: self._looked.pop(place, None) for place in progress}
+        lines = [
+            progress_line(self._id(place), place, offset, looked[place]) for place, offset in progress.items()
+        ]
+        try:
+            told = self._bulk.send(self._alias, lines)
+            insist(told)
+            # A request that was repeated, as its answer was lost, meets what it has written itself.
+            if STALE in told and self.read(list(progress)) != dict(progress):
+                raise _put_back()
+        except SinkError as error:
+            if error.code != "ES_INDEX_MISSING":
+                raise
+            if any(looked.values()):
+                raise _put_back() from error
+            self._indices.create(self._alias, f"{self._alias}-1", _MAPPING, {}, hidden=True)
+            insist(self._bulk.send(self._alias, lines))
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Remove the progress of some topics."""
+        gone = [place for place in self.read(None) if is_among(place[0], topics)]
+        if not gone:
+            return
+        for place in gone:
+            self._looked.pop(place, None)
+        insist(self._bulk.send(self._alias, [forget_line(self._id(place)) for place in gone]))
+        count = path(self._alias, "_count")
+        self._indices.refresh(self._alias)
+        if not self._client.request("GET", count).json()["count"]:
+            self._indices.remove(self._alias)
+
+
+def _put_back() -> SinkUnavailable:
+    return SinkUnavailable(
+        "Elasticsearch was put back to an earlier moment while rows were written.",
+        code="ES_PUT_BACK",
+        hint="Nothing has to be done: what it lacks is applied again.",
+    )

@@ -1,0 +1,116 @@
+"""What Headrace does to a database lets no statement of the application fail or wait, on any version."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from connectors.base import Capture
+from connectors.postgres import PostgresSource
+from headrace.model.errors import SourceError
+from headrace.model.schema import TableId
+from tests.support.application import Shape, fit, found, made, outcomes, shapes, table
+from tests.support.database import Database, fresh_database
+from tests.support.servers import MAJORS, postgres_server
+
+pytestmark = pytest.mark.stack
+
+AUTOVACUUM_OFF = "autovacuum=off"
+
+
+# The versions between are as the one above or below them.
+_DEEP = (17, 16, 15)
+_SERVERS = [pytest.param(major, marks=[pytest.mark.deep] if major in _DEEP else []) for major in MAJORS]
+
+
+@pytest.fixture(scope="module", params=_SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
+    with postgres_server(request.param, AUTOVACUUM_OFF) as dsn:
+        yield dsn
+
+
+def advised(database: Database, shape: Shape) -> list[str]:
+    """Return the statements upon a table that ``source check`` advises."""
+    hints = [finding.hint.partition("  --")[0] for finding in found(database, shape)]
+    return [
+        hint for hint in hints if hint.startswith(("ALTER TABLE", "CREATE UNIQUE INDEX")) and "…" not in hint
+    ]
+
+
+def capture(database: Database, known: list[Shape]) -> Capture:
+    keys = {table(shape): shape.key for shape in known if shape.key}
+    schemas = PostgresSource(database.dsn).catalogue([table(shape) for shape in known], keys)
+    return Capture("first", tuple(schemas), "placeholder", "password")
+
+
+@pytest.mark.parametrize("follow", [False, True], ids=["as-they-are", "as-advised"])
+def test_every_statement_works_as_it_did(server: str, follow: bool) -> None:
+    known = shapes(server)
+    with (
+        fresh_database(server, "never") as never,
+        fresh_database(server, "during") as during,
+        fresh_database(server, "after") as after,
+    ):
+        for database in (never, during, after):
+            made(database, known)
+        if follow:
+            for shape in known:
+                # One mend may show the need of the next.
+                for _ in range(3):
+                    for statement in advised(never, shape):
+                        for database in (never, during, after):
+                            database.run(statement)
+        captured = fit(during, known)
+        assert {"plain", "arrays", "stored", "by_index", "parted", "kid", "declared"} <= {
+            s.name for s in captured
+        }
+        for database in (during, after):
+            PostgresSource(database.dsn).setup(capture(database, captured))
+        PostgresSource(after.dsn).teardown(capture(after, captured))
+        PostgresSource(during.dsn).publish(capture(during, captured))
+        for shape in known:
+            before = outcomes(never, shape)
+            assert [told for told in before if told[1] == "00000"], shape.name
+            assert outcomes(during, shape) == before, shape.name
+            assert outcomes(after, shape) == before, shape.name
+
+
+def test_a_lock_that_is_waited_for_keeps_no_statement_waiting(server: str) -> None:
+    with fresh_database(server, "locks") as database:
+        database.run("CREATE TABLE a (id int PRIMARY KEY, v int)", "CREATE TABLE b (id int PRIMARY KEY)")
+        source = PostgresSource(database.dsn)
+        schemas = source.catalogue([TableId("public", "a"), TableId("public", "b")])
+        wanted = Capture("locks", tuple(schemas), "placeholder", "password")
+        failed: list[SourceError] = []
+
+        def register() -> None:
+            try:
+                source.setup(wanted)
+            except SourceError as error:
+                failed.append(error)
+
+        with psycopg.connect(database.dsn) as application:
+            application.execute("CREATE INDEX ON b (id)")  # its lock stays until the end of the transaction
+            thread = threading.Thread(target=register)
+            thread.start()
+            slowest, deadline = 0.0, time.monotonic() + 3
+            with psycopg.connect(database.dsn, autocommit=True) as other:
+                while time.monotonic() < deadline:
+                    for statement in (
+                        "CREATE INDEX ON b (id)",
+                        "ALTER TABLE a ADD IF NOT EXISTS x int",
+                        "DELETE FROM a",
+                    ):
+                        began = time.monotonic()
+                        other.execute(statement.encode())
+                        slowest = max(slowest, time.monotonic() - began)
+            assert thread.is_alive()
+        thread.join(30)
+        assert not failed
+        assert slowest < 1.0
+        assert database.value("SELECT count(*) FROM pg_publication_tables") == 4
+        source.teardown(wanted)

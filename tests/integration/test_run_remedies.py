@@ -1,0 +1,222 @@
+"""What runs of a resnapshot print when they end otherwise than asked, carried out as it is printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import redis
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
+from headrace.config.source import SourceSettings
+from headrace.control import lag, sink, source
+from headrace.control.context import Context
+from headrace.control.registry import Registry, ResnapshotEntry
+from headrace.control.runs import start as runs
+from headrace.control.runs.repository import run_of
+from headrace.control.runs.sweeping import UNSWEPT
+from headrace.control.verdicts import standing
+from headrace.model.schema import TableId
+from tests.support.database import Database, fresh_database
+from tests.support.remedy import carry_out, steps
+from tests.support.stack import RunningStack
+from tests.support.waiting import settle, until
+
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+
+ITEMS = TableId("public", "items")
+ROWS = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class Depot:
+    """A source whose role is no superuser, and one sink.
+
+    Attributes:
+        context: For the control plane.
+        database: The source's database, as its administrator.
+        cache: The sink's store.
+    """
+
+    context: Context
+    database: Database
+    cache: redis.Redis
+
+    def stray(self) -> None:
+        """Have the cache hold a row that the source does not have."""
+        self.cache.copy("hired:items:1", "hired:items:999999")
+        assert self.strays() == {"999999"}
+
+    def stored(self, table: str) -> set[str]:
+        """Return the keys of the rows that the cache holds."""
+        head = f"hired:{table}:"
+        return {key.removeprefix(head) for key in self.cache.scan_iter(f"{head}*", count=1000)}
+
+    def strays(self) -> set[str]:
+        """Return which rows of the cache the source does not have."""
+        return self.stored("items") - {str(key) for (key,) in self.database.run("SELECT id FROM items")}
+
+    def assert_equal(self) -> None:
+        """Fail unless status is green and the cache holds what the source does."""
+        settle(self.context)
+        wanted = {str(key): name for key, name in self.database.run("SELECT id, name FROM items")}
+        values = [
+            json.loads(value or "{}") for value in self.cache.mget([f"hired:items:{k}" for k in wanted])
+        ]
+        assert {str(row.get("id")): row.get("name") for row in values} == wanted
+        assert not self.strays()
+
+    def refused(self, *words: str) -> dict[str, Any]:
+        """Return the error that a command prints."""
+        told = CliRunner().invoke(app, [*words, "--json", "--home", str(self.context.registry.parent)])
+        assert told.exit_code != 0, told.output
+        error: dict[str, Any] = json.loads(told.stderr.splitlines()[-1])["error"]
+        return error
+
+    def mended(self, hint: str) -> str:
+        """Carry a hint out; return what its command prints."""
+        return carry_out(hint, self.context.registry.parent, self.database.run)
+
+    def read_slowly(self) -> ResnapshotEntry:
+        """Start a run and return it once it reads, for a good while."""
+        run = runs.start(self.context, "hired", tables=[ITEMS], rows_per_second=400)
+
+        def begun() -> bool:
+            now = run_of(Registry(self.context.registry), run.id)
+            return now.phase == "reading" and sum(now.counts.get("read", {}).values()) > 100
+
+        until(begun, 60)
+        return run
+
+    def until_phase(self, run: ResnapshotEntry, phase: str) -> None:
+        """Wait until a run has come so far."""
+        until(lambda: run_of(Registry(self.context.registry), run.id).phase == phase, 60)
+
+
+@pytest.fixture(scope="module")
+def depot(stack: RunningStack, context: Context) -> Iterator[Depot]:
+    server = Database(stack.endpoints.postgres_dsn)
+    server.run("DROP ROLE IF EXISTS hired", "CREATE ROLE hired LOGIN REPLICATION PASSWORD 'h'")
+    with fresh_database(server.dsn, "hired") as database:
+        database.run(
+            "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL)",
+            'CREATE TABLE "odd.name" (id int PRIMARY KEY)',
+            f"INSERT INTO items SELECT i, 'n' || i FROM generate_series(1, {ROWS}) i",
+            'INSERT INTO "odd.name" SELECT generate_series(1, 10)',
+            "ALTER TABLE items OWNER TO hired",
+            'ALTER TABLE "odd.name" OWNER TO hired',
+            "GRANT CREATE ON DATABASE hired TO hired",
+        )
+        dsn = database.dsn.replace(server.dsn.partition("@")[0], "postgresql://hired:h")
+        settings = SourceSettings(heartbeat_ms=300, snapshot_chunk_rows=100)
+        source.add(context, "hired", dsn, settings=settings, wait=False)
+        kept = {"url": stack.endpoints.redis_url, "format": "json"}
+        sink.add(context, "hiredcache", "redis", settings=kept, source="hired", wait=False)
+        try:
+            settle(context)
+            with redis.Redis.from_url(stack.endpoints.redis_url, decode_responses=True) as client:
+                yield Depot(context, database, client)
+        finally:
+            sink.remove(context, "hiredcache", purge=True)
+            source.remove(context, "hired")
+    server.run("DROP ROLE hired")
+
+
+def test_a_run_that_could_not_read_a_table_is_resumed_as_it_is_told(depot: Depot) -> None:
+    depot.stray()
+    run = depot.read_slowly()
+    depot.database.run("REVOKE SELECT ON items FROM hired")
+    told = depot.refused("resnapshot", "wait", run.id)
+    assert (told["code"], told["hint"]) == (
+        "RESNAPSHOT_INCOMPLETE", f"headrace resnapshot resume {run.id}"
+    )  # fmt: skip
+    # The cause is still there: it is told by name, with what is to be done after it.
+    told = depot.refused(*steps(told["hint"])[1])
+    assert told["code"] == "SOURCE_SELECT_RIGHT"
+    assert depot.strays()
+    depot.mended(told["hint"])
+    depot.assert_equal()
+
+
+def test_a_run_that_could_not_read_a_table_for_a_moment_goes_on(depot: Depot) -> None:
+    depot.stray()
+    run = depot.read_slowly()
+    depot.database.run("REVOKE SELECT ON items FROM hired")
+    depot.until_phase(run, "failed")
+    depot.database.run("GRANT SELECT ON items TO hired")
+    told = depot.refused("resnapshot", "wait", run.id)
+    assert told["code"] == "RESNAPSHOT_INCOMPLETE"
+    depot.mended(told["hint"])
+    depot.assert_equal()
+
+
+def test_a_run_that_was_aborted_is_over_and_another_is_begun_as_it_is_told(depot: Depot) -> None:
+    depot.stray()
+    run = depot.read_slowly()
+    runs.abort(depot.context, run.id)
+    told = depot.refused("resnapshot", "wait", run.id)
+    again = "headrace resnapshot hired public.items"
+    assert (told["code"], told["hint"]) == ("RESNAPSHOT_ABORTED", again)
+    assert depot.strays()
+    over = depot.refused("resnapshot", "resume", run.id)
+    assert (over["code"], over["hint"]) == ("RESNAPSHOT_OVER", again)
+    depot.mended(told["hint"])
+    depot.assert_equal()
+    depot.stray()
+    depot.mended(over["hint"])
+    depot.assert_equal()
+    for order in ("pause", "abort"):
+        over = depot.refused("resnapshot", order, run.id)
+        assert over["code"] == "RESNAPSHOT_OVER"
+        assert "aborted" in depot.mended(over["hint"])
+
+
+def test_a_run_that_nobody_knows_is_found_in_the_list_that_is_told(depot: Depot) -> None:
+    run = runs.start(depot.context, "hired", tables=[ITEMS])
+    for name in ("no such", ""):
+        told = depot.refused("resnapshot", "wait", name)
+        assert told["code"] == "RESNAPSHOT_UNKNOWN"
+        assert run.id in depot.mended(told["hint"])
+    runs.wait(depot.context, run.id)
+    depot.assert_equal()
+
+
+def test_a_run_that_was_aborted_before_its_sweep_is_made_good_as_lag_tells(depot: Depot) -> None:
+    depot.stray()
+    sink.pause(depot.context, "hiredcache")
+    run = runs.start(depot.context, "hired", tables=[ITEMS])
+    depot.until_phase(run, "applying")
+    runs.abort(depot.context, run.id)
+    depot.until_phase(run, "aborted")
+    sink.resume(depot.context, "hiredcache")
+
+    def remedy() -> str:
+        seen = [found for found in lag.measure(depot.context).tables if found.table == "public.items"]
+        return seen[0].remedy
+
+    until(lambda: remedy() == "headrace resnapshot hired public.items", 60)
+    assert UNSWEPT in {found.code for found in standing(Registry(depot.context.registry), "hired")}
+    assert depot.strays()
+    depot.mended(remedy())
+    depot.assert_equal()
+
+
+def test_a_table_that_cannot_be_read_anew_is_read_by_the_recovery_that_is_told(depot: Depot) -> None:
+    """The last of this file: a recovery forgets the source's runs."""
+    depot.stray()
+    told = depot.refused("resnapshot", "hired")
+    assert told["code"] == "RESNAPSHOT_UNREADABLE"
+    others, _, all_of_them = told["hint"].partition("; or ")
+    assert shlex.split(others.split("`")[1]) == ["headrace", "resnapshot", "hired", "public.items"]
+    depot.mended(others)
+    depot.assert_equal()
+    depot.stray()
+    depot.cache.copy("hired:odd%2Ename:1", "hired:odd%2Ename:999")
+    depot.mended(all_of_them)
+    depot.assert_equal()
+    assert depot.stored("odd%2Ename") == {str(key) for key in range(1, 11)}

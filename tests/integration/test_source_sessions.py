@@ -1,0 +1,144 @@
+"""The connector's own sessions: what their settings keep whole, and a slot that is taken from them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.config.source import SourceSettings
+from headrace.control import lag, source
+from headrace.control.capture import capture_of, source_of
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry, SourceEntry
+from headrace.control.runner import ensure_engine
+from headrace.control.runs.start import start, wait
+from headrace.model.errors import SourceError
+from headrace.model.schema import TableId
+from tests.support.database import Database, fresh_database
+from tests.support.locales import write_dutch_money
+from tests.support.servers import postgres_server
+from tests.support.stack import RunningStack
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.stack
+
+NAME = "sessions"
+SLOT = f"headrace_{NAME}"
+
+
+@contextmanager
+def added(context: Context, database: Database, **settings: Any) -> Iterator[SourceEntry]:
+    """Register the database while the block runs."""
+    entry = source.add(context, NAME, database.dsn, settings=SourceSettings(heartbeat_ms=300, **settings))
+    try:
+        yield entry
+    finally:
+        source.remove(context, NAME)
+
+
+@pytest.fixture
+def database(stack: RunningStack) -> Iterator[Database]:
+    with fresh_database(stack.endpoints.postgres_dsn, "source_sessions") as made:
+        yield made
+
+
+def test_intervals_arrive_whole_in_any_style(context: Context, database: Database) -> None:
+    long = "'1 year 2 mons 3 days 04:05:06'"
+    database.run(
+        "ALTER DATABASE source_sessions SET IntervalStyle = 'sql_standard'",
+        "CREATE TABLE spans (id int PRIMARY KEY, span interval)",
+        f"INSERT INTO spans VALUES (1, {long})",
+    )
+    spans = TableId("public", "spans")
+    with added(context, database) as entry:
+        database.run(f"INSERT INTO spans VALUES (2, {long})")
+        kafka = Kafka(context.kafka_bootstrap)
+        source_of(context, entry).request_snapshot(capture_of(context, entry), [spans], "anew")
+        until(lambda: len(kafka.committed(f"{NAME}.public.spans")[0]) >= 4)
+        told, _ = kafka.committed(f"{NAME}.public.spans")
+        assert {(value["op"], value["after"]["span"]) for value in told} == {
+            ("r", "P1Y2M3DT4H5M6S"),
+            ("c", "P1Y2M3DT4H5M6S"),
+        }
+
+
+@pytest.fixture
+def locales() -> Iterator[Path]:
+    """A directory that the account of a Postgres server may read."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="headrace-test-") as made:
+        yield Path(made)
+
+
+def test_money_is_the_same_amount_in_any_country(context: Context, locales: Path) -> None:
+    amounts = {1: "1234.56", 2: "-12.30", 3: "0.05"}
+    locale = write_dutch_money(locales)
+    with postgres_server(17, locales=locales) as dsn, fresh_database(dsn, "source_sessions") as database:
+        database.run(
+            f"ALTER DATABASE source_sessions SET lc_monetary = '{locale}'",
+            "CREATE TABLE prices (id int PRIMARY KEY, price money)",
+            "INSERT INTO prices VALUES (1, 1234.56::numeric::money)",
+        )
+        assert database.value("SELECT price::text FROM prices") == "€ 1.234,56"
+        with added(context, database) as entry:
+            for number in (2, 3):
+                database.run(f"INSERT INTO prices VALUES ({number}, ({amounts[number]})::numeric::money)")
+            kafka = Kafka(context.kafka_bootstrap)
+            topic = entry.tables[0].topic
+            until(lambda: len(kafka.committed(topic)[0]) == len(amounts))
+            told = {value["after"]["id"]: value["after"]["price"] for value in kafka.committed(topic)[0]}
+            assert told == amounts
+
+
+def test_a_slot_that_is_made_anew_before_anybody_looks_is_noticed(
+    context: Context, database: Database
+) -> None:
+    database.run("CREATE TABLE t (id int PRIMARY KEY)")
+
+    def dropped() -> bool:
+        try:
+            database.run(
+                "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE active",
+                f"SELECT pg_drop_replication_slot('{SLOT}')",
+            )
+        except psycopg.errors.ObjectInUse:
+            return False
+        return True
+
+    with added(context, database):
+        until(dropped)
+        database.run(
+            "INSERT INTO t VALUES (1)", f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')"
+        )
+        until(lambda: lag.measure(context).sources[0].state is lag.State.RESYNC_REQUIRED)
+        assert Registry(context.registry).source(NAME).gap
+
+
+def test_the_last_key_is_read_however_many_threads_read(context: Context, database: Database) -> None:
+    database.run(
+        "CREATE TABLE slots (room int, at time, PRIMARY KEY (room, at))",
+        "INSERT INTO slots SELECT 1, make_interval(secs => i)::time FROM generate_series(1, 500) i",
+        "INSERT INTO slots VALUES (2, '23:59:59.999999'), (2, '24:00:00')",
+    )
+    with added(context, database, snapshot_threads=4) as entry:
+        told, _ = Kafka(context.kafka_bootstrap).committed(entry.tables[0].topic)
+        assert len({(value["after"]["room"], value["after"]["at"]) for value in told}) == 502
+
+
+def test_a_table_is_not_read_anew_while_it_holds_what_that_would_change(
+    context: Context, database: Database
+) -> None:
+    database.run("CREATE TABLE births (id int PRIMARY KEY, at date)")
+    with added(context, database):
+        database.run("INSERT INTO births VALUES (1, '0044-03-15 BC')")
+        ensure_engine(context)
+        run = start(context, NAME)
+        with pytest.raises(SourceError) as refused:
+            wait(context, run.id)
+        assert refused.value.code == "SOURCE_VALUES"

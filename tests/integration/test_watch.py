@@ -1,0 +1,180 @@
+"""What a look at the catalogue finds out about what the log does not tell, on every version of Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from connectors.base import Capture
+from connectors.postgres import PostgresSource
+from connectors.watch import Sight
+from headrace.model.schema import TableId
+from tests.support.database import Database, fresh_database
+from tests.support.servers import MAJORS, postgres_server
+from tests.support.untold import NAME, QUIET, SCHEMA, UNTOLD
+
+pytestmark = pytest.mark.stack
+
+_SERVERS = [
+    pytest.param(major, marks=[pytest.mark.deep] if major in (17, 16, 15) else []) for major in MAJORS
+]
+
+
+@pytest.fixture(scope="module", params=_SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
+    with postgres_server(request.param, "autovacuum=off") as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def database(server: str) -> Iterator[Database]:
+    with fresh_database(server, NAME) as made:
+        made.run(*filter(str.strip, SCHEMA.split(";")))
+        yield made
+
+
+def captured(database: Database) -> tuple[PostgresSource, Capture]:
+    source = PostgresSource(database.dsn)
+    tables = [table for table in source.tables(["public"]) if table.name not in ("attached", "tree")]
+    capture = Capture(NAME, tuple(source.catalogue(tables)), "placeholder", "password")
+    source.setup(capture)
+    return source, capture
+
+
+def codes(sight: Sight) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for trouble in sight.troubles:
+        found.setdefault(trouble.table.name, set()).add(trouble.code)
+    return found
+
+
+def test_each_is_seen_for_its_table_and_nothing_else_is(database: Database) -> None:
+    source, capture = captured(database)
+    watch = source.watch(capture)
+    try:
+        first = watch.look({})
+        assert codes(first) == {}
+        second = first
+        for group in QUIET:
+            database.run(*group)
+            second = watch.look(second.facts)
+            assert codes(second) == {}
+        assert set(second.columns[TableId("public", "quiet")]) == {"id", "v", "n", "w", "later"}
+        version = int(database.value("SHOW server_version_num"))
+        untold = {
+            name: done for name, done in UNTOLD.items() if version >= 150_000 or "WHERE (" not in done[1]
+        }
+        for _, statement in untold.values():
+            database.run(*statement.split("; "))
+        third = watch.look(second.facts)
+        assert codes(third).keys() == untold.keys()
+        assert [table for table, (code, _) in untold.items() if code not in codes(third)[table]] == []
+        # What is over is told once, what lasts at each look.
+        assert codes(watch.look(third.facts)).keys() == {t.table.name for t in third.troubles if t.lasts} | {
+            "refused"
+        }
+        database.run("UPDATE refused SET v = 'free'")
+        source.publish(capture)
+        database.run("UPDATE refused SET v = 'still'")
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
+def test_row_security_that_hides_rows_from_us_is_told_until_it_is_over(database: Database) -> None:
+    database.run(
+        'DROP ROLE IF EXISTS "w eak"',
+        'CREATE ROLE "w eak" LOGIN REPLICATION',
+        'ALTER TABLE quiet OWNER TO "w eak"',
+        f'GRANT CREATE ON DATABASE {NAME} TO "w eak"',
+    )
+    source = PostgresSource(database.dsn.replace("postgres@", "w%20eak@", 1))
+    table = TableId("public", "quiet")
+    capture = Capture(NAME, tuple(source.catalogue([table])), "placeholder", "password")
+    source.setup(capture)
+    watch = source.watch(capture)
+    try:
+        facts = watch.look({}).facts
+        assert source.rights_now([table]) == {}
+        database.run(
+            "ALTER TABLE quiet ENABLE ROW LEVEL SECURITY", "ALTER TABLE quiet FORCE ROW LEVEL SECURITY"
+        )
+        (told,) = watch.look(facts).troubles
+        assert (told.code, told.lost, told.lasts) == ("ROW_SECURITY", False, True)
+        assert source.rights_now([table])[table].code == "SOURCE_ROW_SECURITY"
+        database.run(told.statement)
+        assert watch.look(facts).troubles == ()
+        assert source.rights_now([table]) == {}
+        # What may not be read is asked for before a run reads and before it sweeps.
+        database.run('REVOKE ALL ON quiet FROM "w eak"')
+        assert source.rights_now([table])[table].code == "SOURCE_SELECT_RIGHT"
+        database.run(source.rights_now([table])[table].hint)
+        assert source.rights_now([table]) == {}
+    finally:
+        watch.close()
+        source.teardown(capture)
+        database.run('REASSIGN OWNED BY "w eak" TO postgres', 'DROP OWNED BY "w eak"', 'DROP ROLE "w eak"')
+
+
+def test_a_publication_that_is_changed_and_put_back_is_remembered(database: Database) -> None:
+    source, capture = captured(database)
+    watch = source.watch(capture)
+    try:
+        facts = watch.look({}).facts
+        change = f"ALTER PUBLICATION headrace_{NAME} SET (publish = "
+        database.run(f"{change}'insert, update')")
+        lacking = watch.look(facts)
+        assert {code for found in codes(lacking).values() for code in found} == {"PUBLICATION_CHANGED"}
+        assert len(codes(lacking)) == len(capture.tables)
+        assert len(lacking.hold.uncaptured) == len(capture.tables)
+        source.publish(capture)
+        facts = watch.look(lacking.facts).facts
+        assert codes(watch.look(facts)) == {}
+        database.run(f"{change}'insert')", f"{change}'insert, update, delete, truncate')")
+        assert len(codes(watch.look(facts))) == len(capture.tables)
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
+def test_a_database_that_has_forgotten_our_mark_went_back(database: Database) -> None:
+    source, capture = captured(database)
+    watch = source.watch(capture)
+    try:
+        second = watch.look(watch.look({}).facts)
+        assert second.back == ""
+        # So it is in a restored database, however far its log has grown since.
+        database.run(f"UPDATE {capture.heartbeat.quoted} SET at = at - interval '1 s' WHERE id = 2")
+        third = watch.look(second.facts)
+        assert "restored to an earlier state" in third.back
+        assert watch.look(third.facts).back == ""  # told once
+        database.run(f"DELETE FROM {capture.heartbeat.quoted} WHERE id = 2")
+        fourth = watch.look(third.facts)
+        assert "restored to an earlier state" in fourth.back
+        assert "restored to an earlier state" in watch.look(third.facts).back  # until it is noted
+        watch.look(fourth.facts)
+        # Another installation's registry, or one that was put back, knows less than the database.
+        assert watch.look(second.facts).back == ""
+    finally:
+        watch.close()
+
+
+def test_a_mark_is_renewed_every_ten_seconds_and_only_grows(database: Database) -> None:
+    source, capture = captured(database)
+    mark = f"SELECT at FROM {capture.heartbeat.quoted} WHERE id = 2"
+    watch = source.watch(capture)
+    try:
+        watch.look({})
+        first = database.value(mark)
+        watch.look({})
+        assert database.value(mark) == first
+        database.run(f"UPDATE {capture.heartbeat.quoted} SET at = at - interval '11 s' WHERE id = 2")
+        watch.look({})
+        assert database.value(mark) > first
+        database.run(f"UPDATE {capture.heartbeat.quoted} SET at = at + interval '1 h' WHERE id = 2")
+        ahead = database.value(mark)
+        watch.look({})
+        assert database.value(mark) == ahead
+    finally:
+        watch.close()

@@ -1,0 +1,87 @@
+"""``python -m tests.storm`` (``make storm``): storms of fresh seeds, one after the other.
+
+What fails is printed with its seed; the same seed with the same number of faults is the same plan again.
+The log of each storm is kept in the folder that ``--log`` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.storm.actions import ACTIONS
+from tests.storm.plan import draw
+from tests.storm.run import Storm, rage
+from tests.support.stack import found_stack, running_stack
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Let storms rage; return 1 when one of them found something."""
+    asked = _arguments()
+    first = asked.seed if asked.seed is not None else random.randrange(2**24)
+    known = {name: action.weight for name, action in ACTIONS.items()}
+    weights = {name: weight for name, weight in known.items() if not asked.only or name in asked.only}
+    passed: list[bool] = []
+    for seed in range(first, first + asked.seeds):
+        _say(f"storm {seed}; again: make storm STORM_ARGS='--seeds 1 --faults {asked.faults} --seed {seed}'")
+        # A stack of its own: what one storm leaves behind is not to be another's fault.
+        with found_stack() or running_stack() as running:
+            storm = rage(running, draw(seed, asked.faults, weights), asked.log / str(seed))
+        with asked.results.open("a") as file:
+            file.write(json.dumps(storm.as_dict()) + "\n")
+        passed.append(storm.passed)
+        _tell(storm, asked.log / str(seed))
+    _say(f"{sum(passed)} of {len(passed)} storms passed")
+    return 0 if all(passed) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3, help="how many storms")
+    parser.add_argument("--faults", type=int, default=10, help="faults of each")
+    parser.add_argument("--seed", type=int, help="the first seed; the next ones follow it")
+    parser.add_argument("--only", action="append", choices=sorted(ACTIONS), help="draw from these actions")
+    kept = Path(tempfile.gettempdir()) / "headrace-storms"
+    parser.add_argument("--log", type=Path, default=kept, help="folder for plans and logs")
+    parser.add_argument("--results", type=Path, help="gets a line a storm [default: in the log's folder]")
+    asked = parser.parse_args()
+    asked.log.mkdir(parents=True, exist_ok=True)
+    asked.results = asked.results or asked.log / "results.jsonl"
+    return asked
+
+
+def _tell(storm: Storm, folder: Path) -> None:
+    word = "passed" if storm.passed else "FAILED"
+    _say(
+        f"storm {storm.seed} {word} in {storm.seconds:.0f} s: {sum(storm.faults.values())} faults,"
+        f" {storm.changes:,} changes, {storm.looks} looks, {sum(storm.checked.values())} checked in green"
+        f" ({sum(storm.compared.values())} by every value),"
+        f" {len(storm.false_greens)} false, {len(storm.unequal)} unequal, {len(storm.remedies)} remedies"
+    )
+    if missed := [sink for sink, number in storm.checked.items() if not number]:
+        _say(f"  never checked in green: {', '.join(missed)}")
+    if storm.blind:
+        _say(f"  {storm.blind}")
+    if storm.stuck:
+        _say(f"  it did not come to rest: {storm.stuck}")
+    for false in storm.false_greens[:5]:
+        _say(f"  false green after {false['at_s']} s: {false['sink']} {false['table']}: {false['wrong']}")
+    for one in storm.unequal[:5]:
+        _say(f"  unequal: {one}")
+    if not storm.passed:
+        _say(f"  log: {folder / 'log.txt'}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

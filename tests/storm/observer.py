@@ -1,0 +1,276 @@
+"""Looks at lag all through a storm and asks the stores whether what it says in green is so."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.lag import LagReport, State, TableLag, measure
+from headrace.demo.compare import compare
+from headrace.demo.stores.base import Store
+from headrace.model.errors import HeadraceError
+from headrace.model.key import Key
+from headrace.model.schema import TableSchema
+from headrace.model.values import key_of
+from tests.storm.content import Contents
+from tests.storm.witness import TABLE, Ledger
+
+__all__ = ["CATALOGUE_GRACE_S", "CHANGING", "GRACE_S", "FalseGreen", "Observer", "Stores"]
+
+GRACE_S = 5.0
+"""A store may be unequal for so long before green is false: the heartbeat's way, and the look itself."""
+
+CATALOGUE_GRACE_S = 14.0
+"""The same of what is not in the database's log: how old a look at the catalogue may be, and its way."""
+
+_EVERY_S = 0.5
+_SAMPLE = 8
+_BLIND_S = 90.0
+"""Servers that were killed may keep a look waiting, but not so long."""
+
+CHANGING = "changing"
+"""The table whose columns change."""
+
+Stores = Callable[[], Sequence[Store]]
+
+
+@dataclass(frozen=True, slots=True)
+class FalseGreen:
+    """A look that said in sync of a table that was not.
+
+    Args:
+        at_s: Seconds since the storm began.
+        sink, table: Where.
+        wrong: What was wrong.
+    """
+
+    at_s: float
+    sink: str
+    table: str
+    wrong: str
+
+
+@dataclass(slots=True)
+class _Disturbances:
+    """When something was done to a store from outside."""
+
+    last: dict[str, float] = field(default_factory=dict)
+
+    def since(self, sink: str, moment: float) -> bool:
+        """Return whether the store was disturbed after ``moment``, or is being disturbed."""
+        return self.last.get(sink, float("-inf")) > moment
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    at: float
+    schema: TableSchema
+    values: tuple[Any, ...]
+    xmin: str
+
+
+class Observer:
+    """One thread that looks, judges and remembers.
+
+    Args:
+        context: The installation.
+        dsn: The source's database.
+        tables: Its tables.
+        stores: Opens readers of the sinks; asked anew when one breaks.
+        ledger: What the witness may show.
+    """
+
+    def __init__(
+        self, context: Context, dsn: str, tables: Sequence[TableSchema], stores: Stores, ledger: Ledger
+    ) -> None:
+        self._context = context
+        self._kafka = Kafka(context.kafka_bootstrap)
+        self._dsn = dsn
+        self._tables = {str(schema.table): schema for schema in tables}
+        self._open = stores
+        self._readers: dict[str, Store] = {}
+        self._ledger = ledger
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._began = self._last_look = time.monotonic()
+        self._samples: deque[_Sampled] = deque(maxlen=400)
+        self._disturbed = _Disturbances()
+        self._contents = Contents(dsn, CHANGING)
+        self.looks = self.greens = 0
+        self.checked: Counter[str] = Counter()
+        """Sink → how often it was asked about a table that was called in sync."""
+        self.compared: Counter[str] = Counter()
+        """Sink → how often the table whose columns change was compared by value."""
+        self.died = ""
+        self.longest_s = 0.0
+        """The longest time in which it did not look."""
+        self.false: list[FalseGreen] = []
+        self.last: LagReport | None = None
+
+    @property
+    def blind(self) -> str:
+        """Return why what was found is not to be relied on; empty when it is."""
+        if self.died:
+            return f"the observer died: {self.died}"
+        return f"nobody looked for {self.longest_s:.0f} s" if self.longest_s > _BLIND_S else ""
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._began = self._last_look = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join(_BLIND_S)
+        self._note_look()
+        for reader in self._readers.values():
+            reader.close()
+
+    def disturb(self, sink: str, *, until: float = 0.0) -> None:
+        """Note that a store is being changed from outside, now and for ``until`` more seconds."""
+        self._disturbed.last[sink] = time.monotonic() + until
+
+    def _note_look(self) -> None:
+        now = time.monotonic()
+        self.longest_s = max(self.longest_s, now - self._last_look)
+        self._last_look = now
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_EVERY_S):
+                self._look()
+                self._note_look()
+        except Exception as error:  # noqa: BLE001 - told in the end, whatever it is
+            self.died = f"{type(error).__name__}: {error}"
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        try:
+            report = measure(self._context, self._kafka)
+        except HeadraceError:
+            return
+        self.last, self.looks = report, self.looks + 1
+        green = [table for table in report.tables if _green(table)]
+        self.greens += bool(green)
+        for table in green:
+            self._judge(table, began)
+        self._sample()
+
+    def _judge(self, table: TableLag, began: float) -> None:
+        since = began - GRACE_S
+        if self._disturbed.since(table.sink, since):
+            return
+        try:
+            wrong = self._wrong(table, since)
+        except Exception:  # noqa: BLE001 - a store or a database that does not answer shows nothing
+            self._readers.pop(table.sink, None)
+            return
+        if self._disturbed.since(table.sink, since):
+            return
+        if wrong is None:
+            return
+        self.checked[table.sink] += 1
+        if wrong:
+            at = round(began - self._began, 1)
+            self.false.append(FalseGreen(at, table.sink, table.table, "; ".join(wrong[:5])))
+
+    def _wrong(self, table: TableLag, since: float) -> list[str] | None:
+        """Return what cannot be right; None when there was nothing to ask for."""
+        store = self._reader(table.sink)
+        schema = self._tables[table.table]
+        if schema.table.name == TABLE:
+            return self._ledger.wrong((found.row for found in store.rows(schema)), since)
+        if schema.table.name == CHANGING:
+            return self._differing(store, since - CATALOGUE_GRACE_S + GRACE_S)
+        old = [one for one in self._samples if one.schema is schema and one.at < since]
+        asked = self._unchanged(random.sample(old, min(_SAMPLE, len(old))))
+        keys = {(schema, _key(one)) for one in asked}
+        if not keys:
+            return None
+        missing = keys - store.present(sorted(keys, key=lambda pair: pair[1].id))
+        # What was deleted between the two questions is not missing.
+        still = {
+            key_of(schema, dict(zip(schema.key, one.values, strict=True))) for one in self._unchanged(asked)
+        }
+        return [f"row {key.id} is missing" for _, key in missing if key in still]
+
+    def _differing(self, store: Store, since: float) -> list[str] | None:
+        """Compare a table whole, by value, when nothing was done to it since; None when something was."""
+        content = self._contents.look()
+        if content.since > since:
+            return None
+        schema = content.schema
+        found = compare(
+            store.name, content.expected, store.rows(schema), lambda key: store.address(schema, key)
+        )
+        if self._contents.look().since != content.since:
+            return None
+        self.compared[store.name] += 1
+        return [] if found.equal else [str(found.as_dict())]
+
+    def _reader(self, sink: str) -> Store:
+        if sink not in self._readers:
+            for store in self._open():
+                self._readers.setdefault(store.name, store)
+        return self._readers[sink]
+
+    def _sample(self) -> None:
+        """Remember some rows of one table, to be asked for when they are old enough."""
+        known = (TABLE, CHANGING)
+        schema = random.choice([s for s in self._tables.values() if s.table.name not in known])
+        query = sql.SQL("SELECT xmin::text, {} FROM {} ORDER BY random() LIMIT {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, schema.key)),
+            sql.Identifier(schema.table.schema, schema.table.name),
+            sql.Literal(_SAMPLE),
+        )
+        try:
+            self._contents.look()
+            with psycopg.connect(self._dsn, autocommit=True, connect_timeout=2) as connection:
+                rows = connection.execute(query).fetchall()
+        except psycopg.Error:
+            return
+        now = time.monotonic()
+        self._samples.extend(
+            _Sampled(now, schema, tuple(map(_plain, values)), xmin) for xmin, *values in rows
+        )
+
+    def _unchanged(self, samples: Sequence[_Sampled]) -> list[_Sampled]:
+        """Return those whose row is still the very same."""
+        if not samples:
+            return []
+        schema = samples[0].schema
+        columns = sql.SQL(", ").join(map(sql.Identifier, schema.key))
+        query = sql.SQL("SELECT xmin::text FROM {} WHERE ({}) = ({})").format(
+            sql.Identifier(schema.table.schema, schema.table.name),
+            columns,
+            sql.SQL(", ").join(sql.Placeholder() * len(schema.key)),
+        )
+        with psycopg.connect(self._dsn, autocommit=True, connect_timeout=2) as connection:
+            found = [connection.execute(query, one.values).fetchone() for one in samples]
+        return [
+            one for one, row in zip(samples, found, strict=True) if row is not None and row[0] == one.xmin
+        ]
+
+
+def _key(sampled: _Sampled) -> Key:
+    return key_of(sampled.schema, dict(zip(sampled.schema.key, sampled.values, strict=True)))
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _green(table: TableLag) -> bool:
+    return table.state is State.STREAMING and table.lag_records == 0

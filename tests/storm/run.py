@@ -1,0 +1,147 @@
+"""One storm: fill, rage, heal, compare."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from headrace.demo.workload import Workload
+from tests.storm.actions import ACTIONS
+from tests.storm.field import Field, open_field
+from tests.storm.heal import heal
+from tests.storm.plan import Plan
+from tests.support.stack import RunningStack
+from tests.support.waiting import settle
+
+__all__ = ["Storm", "rage"]
+
+_FILL_S = 240.0
+_AFTER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """What became of a storm.
+
+    Args:
+        seed: Its seed.
+        faults: Action → how often it struck.
+        changes: Rows the people and the witness changed.
+        looks, greens: Looks at lag; those with a table in sync.
+        checked: Sink → tables in sync that were checked there.
+        compared: Sink → how often the table whose columns change was compared there by value.
+        blind: Why the looks are not to be relied on; empty when they are.
+        false_greens: Looks that said in sync of a table that was not.
+        unequal: Tables that differ in the end.
+        stuck: Why it did not come to rest; empty when it did.
+        remedies: Remedies that status told and that were carried out.
+        seconds: How long it took.
+    """
+
+    seed: int
+    faults: dict[str, int]
+    changes: int
+    looks: int
+    greens: int
+    checked: dict[str, int]
+    compared: dict[str, int]
+    blind: str
+    false_greens: tuple[dict[str, Any], ...]
+    unequal: tuple[dict[str, Any], ...]
+    stuck: str
+    remedies: tuple[str, ...]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Return whether nothing was wrong, and something was done and looked at."""
+        wrong = self.false_greens or self.unequal or self.stuck or self.blind
+        return not wrong and self.changes > 0 and all(self.checked.values()) and bool(self.faults)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it JSON-ready."""
+        return {**asdict(self), "passed": self.passed}
+
+
+def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
+    """Carry a plan out on a stack; what happens is written to ``folder`` as it happens.
+
+    Args:
+        running: The stack; other storms may have been on it before.
+        plan: What to do.
+        folder: For the plan and the log.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=1))
+    began = time.monotonic()
+    remedies: list[str] = []
+
+    def log(line: str) -> None:
+        if line.startswith("remedy: "):
+            remedies.append(line.removeprefix("remedy: "))
+        with (folder / "log.txt").open("a") as file:
+            file.write(f"{time.monotonic() - began:7.1f} {line}\n")
+
+    with open_field(running, plan.seed, log) as field:
+        settle(field.context, _FILL_S)
+        people = Workload(
+            field.dsn,
+            rate=plan.rate,
+            seed=plan.seed,
+            writers=2,
+            sizes=field.sizes,
+            bulk_rows=300,
+            patience=120.0,
+        )
+        field.witness.start()
+        field.observer.start()
+        people.start()
+        try:
+            faults = _strike(field, plan)
+            time.sleep(_AFTER_S)
+        finally:
+            field.headrace("up")
+            changes = people.stop().changes
+            field.witness.stop()
+        stuck = heal(field)
+        field.observer.stop()
+        unequal = [c.as_dict() for c in field.compare() if not c.equal]
+    found = field.observer
+    for false in found.false:
+        log(f"FALSE GREEN {asdict(false)}")
+    for one in unequal:
+        log(f"UNEQUAL {one}")
+    return Storm(
+        seed=plan.seed,
+        faults=dict(faults),
+        changes=changes + field.witness.written,
+        looks=found.looks,
+        greens=found.greens,
+        checked={sink: found.checked[sink] for sink in field.sinks},
+        compared={sink: found.compared[sink] for sink in field.sinks},
+        blind=found.blind,
+        false_greens=tuple(asdict(false) for false in found.false),
+        unequal=tuple(unequal),
+        stuck=stuck,
+        remedies=tuple(remedies),
+        seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def _strike(field: Field, plan: Plan) -> Counter[str]:
+    struck: Counter[str] = Counter()
+    for strike in plan.strikes:
+        time.sleep(strike.after_s)
+        field.log(f"strike: {strike.action}")
+        try:
+            ACTIONS[strike.action].run(field, Random(strike.seed))
+        except Exception as error:  # noqa: BLE001 - an earlier fault may have taken away what this one needs
+            field.log(f"{strike.action} found nothing to do: {type(error).__name__}: {error}")
+        else:
+            struck[strike.action] += 1
+    return struck

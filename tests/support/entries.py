@@ -1,0 +1,32 @@
+"""A source as the registry keeps it, for tests that need none of its servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.control.registry import SourceEntry, SourceTableEntry
+from headrace.model.schema import TableSchema
+
+__all__ = ["source_entry"]
+
+
+def source_entry(name: str, schemas: Sequence[TableSchema], *, epoch: int = 0, **changes: Any) -> SourceEntry:
+    """Return a source with these tables; ``changes`` are columns of its entry."""
+    tables = [
+        SourceTableEntry(
+            topic=f"{name}.{schema.table}", place=place, topic_id="x", epoch=epoch, table=schema.as_dict()
+        )
+        for place, schema in enumerate(schemas)
+    ]
+    known: dict[str, Any] = {
+        "kind": "postgres",
+        "address": "postgresql://h/d",
+        "placeholder": "p",
+        "settings": {},
+        "system": None,
+        "created_ms": 1,
+        "loaded_ms": None,
+        "gap": None,
+    }
+    return SourceEntry(name=name, tables=tables, **{**known, **changes})

@@ -1,0 +1,49 @@
+"""What a person does with a remedy that status prints: paste the SQL, then the command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
+
+__all__ = ["carry_out", "steps"]
+
+_THEN = " -- then: "
+_OR = "; or "
+_COMMAND = re.compile(r"headrace [^`;]+")
+
+
+def steps(remedy: str) -> tuple[str, list[str]]:
+    """Return the SQL of a remedy and the arguments of its command; what it has not is empty.
+
+    Of several commands it is the last: those before it show what it would give up.
+    """
+    statement, _, then = remedy.rpartition(_THEN)
+    then = then.rpartition(_OR)[2]
+    if (found := _COMMAND.search(then)) is not None:
+        return statement, shlex.split(found.group().strip().rstrip("."))[1:]
+    return (then if then.rstrip().endswith(";") else statement), []
+
+
+def carry_out(remedy: str, home: Path, run: Callable[[str], object]) -> str:
+    """Do what a remedy says, and return what its command prints; of several alternatives it is the last.
+
+    Args:
+        remedy: As it is printed.
+        home: Of the installation, which the command is told beside.
+        run: Runs a statement in the source's database.
+    """
+    statements, words = steps(remedy)
+    assert statements or words, f"nothing to do: {remedy!r}"
+    for statement in filter(str.strip, statements.split(";")):
+        run(statement)
+    if not words:
+        return ""
+    done = CliRunner().invoke(app, [*words, "--home", str(home)])
+    assert done.exit_code == 0, f"{remedy}: {done.output}"
+    return done.stdout

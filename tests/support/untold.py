@@ -1,0 +1,116 @@
+"""Tables, and what can be done to each of them that Postgres does not tell in its log."""
+
+from __future__ import annotations
+
+__all__ = ["NAME", "QUIET", "SCHEMA", "UNTOLD"]
+
+NAME = "watched"
+SCHEMA = """
+CREATE TYPE mood AS ENUM ('placed', 'paid');
+CREATE TABLE labels (id int PRIMARY KEY, status mood, many mood[]);
+CREATE TABLE doubled (id int PRIMARY KEY, amount numeric(12, 2) DEFAULT 1);
+CREATE TABLE anew (id int PRIMARY KEY, v text);
+CREATE TABLE replaced (id int PRIMARY KEY, at date);
+CREATE TABLE retyped (id int PRIMARY KEY, at timestamp);
+CREATE TABLE filtered (id int PRIMARY KEY, v text);
+CREATE TABLE by_index (id int PRIMARY KEY, email text NOT NULL UNIQUE);
+CREATE TABLE back (id int PRIMARY KEY, email text NOT NULL UNIQUE);
+CREATE TABLE arrays (id int PRIMARY KEY, v text, a numeric[]);
+ALTER TABLE arrays REPLICA IDENTITY FULL;
+CREATE TABLE parent (id int PRIMARY KEY, v text);
+CREATE TABLE outside (id int PRIMARY KEY, v text);
+CREATE TABLE refused (id int PRIMARY KEY, v text);
+CREATE TABLE came (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
+CREATE TABLE came_a PARTITION OF came FOR VALUES FROM (0) TO (100);
+CREATE TABLE away (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE away_a PARTITION OF away FOR VALUES FROM (0) TO (100);
+CREATE TABLE grown (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE grown_a PARTITION OF grown FOR VALUES FROM (0) TO (100);
+CREATE TABLE went (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE went_a PARTITION OF went FOR VALUES FROM (0) TO (100);
+CREATE TABLE went_b PARTITION OF went FOR VALUES FROM (100) TO (200);
+CREATE TABLE emptied (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE emptied_a PARTITION OF emptied FOR VALUES FROM (0) TO (100);
+CREATE TABLE emptied_b PARTITION OF emptied FOR VALUES FROM (100) TO (200);
+CREATE TABLE quiet (id int PRIMARY KEY, v text, n numeric(10, 2) DEFAULT 5, w varchar(10));
+CREATE TABLE cut (id int PRIMARY KEY, v text);
+CREATE TABLE parted (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE parted_a PARTITION OF parted FOR VALUES FROM (0) TO (100);
+CREATE TABLE parted_b PARTITION OF parted FOR VALUES FROM (100) TO (200);
+INSERT INTO labels SELECT i, 'placed', ARRAY['paid']::mood[] FROM generate_series(1, 9) i;
+INSERT INTO doubled SELECT i, i FROM generate_series(1, 9) i;
+INSERT INTO anew SELECT i, 'v' FROM generate_series(1, 9) i;
+INSERT INTO retyped SELECT i, now() FROM generate_series(1, 9) i;
+INSERT INTO filtered SELECT i, 'v' FROM generate_series(1, 9) i;
+INSERT INTO by_index SELECT i, 'e' || i FROM generate_series(0, 9) i;
+INSERT INTO back SELECT i, 'e' || i FROM generate_series(0, 9) i;
+INSERT INTO arrays SELECT i, 'v', ARRAY[i] FROM generate_series(1, 9) i;
+INSERT INTO went SELECT i * 10, 'v' FROM generate_series(1, 15) i;
+INSERT INTO emptied SELECT i * 10, 'v' FROM generate_series(1, 15) i;
+INSERT INTO parted SELECT i * 10, 'v' FROM generate_series(1, 15) i;
+INSERT INTO quiet SELECT i, 'v' FROM generate_series(1, 9) i;
+INSERT INTO cut SELECT i, 'v' FROM generate_series(1, 9) i;
+CREATE TABLE attached (LIKE came INCLUDING ALL);
+INSERT INTO attached VALUES (150, 'had been there');
+CREATE TABLE tree (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE tree_a PARTITION OF tree FOR VALUES FROM (100) TO (150);
+INSERT INTO tree VALUES (120, 'had been there');
+INSERT INTO away VALUES (1, 'before')
+"""
+QUIET = (
+    (
+        "ALTER TABLE quiet ADD COLUMN later int DEFAULT 7",
+        "ALTER TABLE quiet ALTER w TYPE varchar(20)",
+        "ALTER TABLE quiet ALTER v SET STATISTICS 50",
+        "TRUNCATE cut",
+        "INSERT INTO cut VALUES (1, 'after')",
+        "TRUNCATE parted",
+        "INSERT INTO parted VALUES (5, 'after'), (150, 'after')",
+        "CREATE TABLE parted_c PARTITION OF parted FOR VALUES FROM (200) TO (300)",
+        "INSERT INTO parted VALUES (250, 'new')",
+    ),
+    (
+        "VACUUM FULL quiet",
+        "CLUSTER quiet USING quiet_pkey",
+        "GRANT SELECT ON quiet TO PUBLIC",
+        "REINDEX TABLE quiet",
+        "VACUUM FULL parted",
+        "ALTER TYPE mood ADD VALUE 'sent'",
+    ),
+)
+"""What changes nothing that is mirrored, or is told by the log; a look lies between the groups."""
+IN, OUT = (f"ALTER PUBLICATION headrace_{NAME} {word} TABLE" for word in ("ADD", "DROP"))
+AWAY, SPAN = "PARTITION away_a", "FOR VALUES FROM (0) TO (100)"
+BACK = "ALTER TABLE back REPLICA IDENTITY"
+UNTOLD = {
+    "labels": ("LABEL_RENAMED", "ALTER TYPE mood RENAME VALUE 'placed' TO 'received'"),
+    "doubled": ("TABLE_REWRITTEN", "ALTER TABLE doubled ALTER amount TYPE numeric(12, 2) USING amount * 2"),
+    "anew": ("COLUMN_ANEW", "ALTER TABLE anew DROP v, ADD v text NOT NULL DEFAULT 'gone'"),
+    "retyped": ("COLUMN_RETYPED", "ALTER TABLE retyped ALTER at TYPE date USING at::date"),
+    "filtered": (
+        "TABLE_PUBLISHED_IN_PART",
+        f"{OUT} filtered; {IN} filtered WHERE (id > 2)",
+    ),
+    "by_index": ("IDENTITY_WEAK", "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_email_key"),
+    "back": (
+        "IDENTITY_TAKEN_BACK",
+        f"{BACK} USING INDEX back_email_key; DELETE FROM back WHERE id = 3; {BACK} DEFAULT",
+    ),
+    "arrays": ("IDENTITY_WEAK", "ALTER TABLE arrays REPLICA IDENTITY DEFAULT"),
+    "parent": ("TABLE_INHERITED", "CREATE TABLE kid () INHERITS (parent)"),
+    "outside": (
+        "TABLE_UNPUBLISHED",
+        f"{OUT} outside; INSERT INTO outside VALUES (1, 'unseen'); {IN} outside",
+    ),
+    "came": ("PARTITION_CAME", "ALTER TABLE came ATTACH PARTITION attached FOR VALUES FROM (100) TO (200)"),
+    "replaced": ("COLUMN_RETYPED", "ALTER TABLE replaced DROP at, ADD at timestamp"),
+    "grown": ("PARTITION_CAME", "ALTER TABLE grown ATTACH PARTITION tree FOR VALUES FROM (100) TO (200)"),
+    "away": (
+        "PARTITION_CAME",
+        f"ALTER TABLE away DETACH {AWAY}; UPDATE away_a SET v = 'x'; ALTER TABLE away ATTACH {AWAY} {SPAN}",
+    ),
+    "went": ("PARTITION_GONE", "ALTER TABLE went DETACH PARTITION went_b"),
+    "emptied": ("PARTITION_EMPTIED", "TRUNCATE emptied_b"),
+    "refused": ("IDENTITY_REFUSED", "ALTER TABLE refused REPLICA IDENTITY NOTHING"),
+}
+"""Table → the code of what is found, and what is done to it."""

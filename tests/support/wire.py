@@ -1,0 +1,109 @@
+"""A TCP connection to a real server that breaks where a test says: in a request, or before its answer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock, Thread
+
+__all__ = ["Wire", "wire"]
+
+_CHUNK = 1 << 16
+
+
+class Wire:
+    """Passes bytes on, until it is told to break.
+
+    Args:
+        host: Of the server.
+        port: Of the server.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._lock = Lock()
+        self._mark = b""
+        self._upto: int | None = None
+        self._times = 0
+        self.broken = 0
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listening.getsockname()[1])
+
+    def break_at(self, mark: bytes, upto: int | None, times: int = 1) -> None:
+        """Break the next requests that have ``mark`` in them.
+
+        Args:
+            mark: What such a request begins with, more or less.
+            upto: How many bytes of it arrive; None lets it arrive whole and loses the answer.
+            times: How many requests.
+        """
+        with self._lock:
+            self._mark, self._upto, self._times = mark, upto, times
+
+    def serve(self) -> None:
+        """Take connections until it is closed."""
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._server, timeout=60)
+            lost: list[bool] = []  # whether the next answer of this connection is to be lost
+            for work in (self._requests, self._answers):
+                Thread(target=work, args=(client, server, lost), daemon=True).start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        _end(self._listening)  # merely closed, it would go on waiting for a connection
+
+    def _breaks(self, data: bytes) -> bool:
+        with self._lock:
+            if not self._times or self._mark not in data:
+                return False
+            self._times -= 1
+            self.broken += 1
+            return True
+
+    def _requests(self, client: socket.socket, server: socket.socket, lost: list[bool]) -> None:
+        with suppress(OSError):
+            while data := client.recv(_CHUNK):
+                if self._breaks(data):
+                    if self._upto is not None:
+                        server.sendall(data[: self._upto])
+                        break
+                    lost.append(True)
+                server.sendall(data)
+        _end(client, server)
+
+    def _answers(self, client: socket.socket, server: socket.socket, lost: list[bool]) -> None:
+        with suppress(OSError):
+            while data := server.recv(_CHUNK):
+                if lost:
+                    break
+                client.sendall(data)
+        _end(client, server)
+
+
+def _end(*both: socket.socket) -> None:
+    for one in both:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
+
+
+@contextmanager
+def wire(host: str, port: int) -> Iterator[Wire]:
+    """Yield a way to a server that can be broken."""
+    opened = Wire(host, port)
+    thread = Thread(target=opened.serve, daemon=True)
+    thread.start()
+    try:
+        yield opened
+    finally:
+        opened.close()
+        thread.join(5)

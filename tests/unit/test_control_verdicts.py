@@ -1,0 +1,94 @@
+"""A verdict stands until a run that began after it was last seen has made the table right at each sink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.control.registry import Registry, SinkEntry
+from headrace.control.verdicts import State, Verdict, healed, over, record, reword, standing
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from tests.support.entries import source_entry
+
+TOPIC = "shop.public.t"
+WRONG = Verdict(State.RESYNC_REQUIRED, "the type of v has changed", "headrace resnapshot shop public.t")
+LATER = 2**53
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "registry.db")
+    schema = TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT32),), ("id",))
+    source = source_entry("shop", [schema])
+    sinks = [
+        SinkEntry(
+            name=name,
+            kind="memory",
+            source="shop",
+            settings={},
+            tables={TOPIC: {}},
+            incomplete={},
+            on_schema_change="lenient",
+            created_ms=1,
+        )
+        for name in ("cache", "search")
+    ]
+    with registry.begin() as session:
+        session.add(source)
+        session.flush()
+        session.add_all(sinks)
+    return registry
+
+
+def test_a_verdict_is_news_once_and_keeps_its_beginning(registry: Registry) -> None:
+    assert record(registry, "shop", [TOPIC], "TYPE", WRONG) == [TOPIC]
+    (first,) = standing(registry, "shop")
+    assert record(registry, "shop", [TOPIC], "TYPE", WRONG) == []
+    (again,) = standing(registry, "shop")
+    assert again.first_ms == first.first_ms
+    assert again.last_ms >= first.last_ms
+    assert [line.event for line in registry.journal("source shop")] == ["verdict"]
+
+
+def test_only_a_run_that_began_later_heals_and_only_where_it_swept(registry: Registry) -> None:
+    record(registry, "shop", [TOPIC], "TYPE", WRONG)
+    (found,) = standing(registry, "shop")
+    healed(registry, "shop", TOPIC, "cache", found.last_ms)
+    assert not standing(registry, "shop")[0].healed
+    healed(registry, "shop", TOPIC, "cache", LATER)
+    assert standing(registry, "shop")[0].healed == {"cache": LATER}
+    healed(registry, "shop", TOPIC, "search", LATER)
+    assert not standing(registry, "shop")
+
+
+def test_what_is_seen_again_is_healed_by_no_earlier_run(registry: Registry) -> None:
+    record(registry, "shop", [TOPIC], "TYPE", WRONG)
+    healed(registry, "shop", TOPIC, "cache", LATER)
+    record(registry, "shop", [TOPIC], "TYPE", WRONG)
+    assert not standing(registry, "shop")[0].healed
+
+
+def test_a_verdict_on_one_sink_goes_with_that_sink_s_run(registry: Registry) -> None:
+    record(registry, "shop", [TOPIC], "GONE", WRONG, sink="cache")
+    healed(registry, "shop", TOPIC, "search", LATER)
+    assert standing(registry, "shop")
+    healed(registry, "shop", TOPIC, "cache", LATER)
+    assert not standing(registry, "shop")
+
+
+def test_what_left_nothing_wrong_behind_is_simply_over(registry: Registry) -> None:
+    record(registry, "shop", [TOPIC], "GONE", WRONG)
+    over(registry, "shop", TOPIC, "GONE")
+    assert not standing(registry, "shop")
+
+
+def test_a_verdict_that_is_over_is_not_brought_back_by_other_words(registry: Registry) -> None:
+    record(registry, "shop", [TOPIC], "TYPE", WRONG)
+    milder = Verdict(State.DEGRADED, "it is being looked at")
+    reword(registry, "shop", TOPIC, "TYPE", milder)
+    (found,) = standing(registry, "shop")
+    assert (found.state, found.reason) == ("degraded", "it is being looked at")
+    over(registry, "shop", TOPIC, "TYPE")
+    reword(registry, "shop", TOPIC, "TYPE", milder)
+    assert not standing(registry, "shop")

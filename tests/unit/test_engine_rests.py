@@ -1,0 +1,59 @@
+"""A sink that is told to rest does so: nobody of it writes when that is said, and nobody begins to later."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headrace.config.pipeline import PipelineSpec
+from spark_jobs.batch import Batches
+from spark_jobs.desk import Desk
+from spark_jobs.ownership import Holding
+from spark_jobs.progress import Progress
+from spark_jobs.ranges import Ended
+from spark_jobs.watch import _Running, _stop
+from tests.unit.test_engine_files import log, spec
+
+
+class _Untouched:
+    """Fails whoever asks it for anything."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(f"it asked for {name}")
+
+
+def running(told: PipelineSpec, turn: threading.Lock, folder: Path) -> _Running:
+    holding = cast("Holding", _Untouched())
+    progress = Progress(folder / "progress.json", told)
+    batches = Batches(told, progress, turn, holding)
+    desk = Desk(told, folder / "requests", turn, holding, batches.requested)
+    return _Running((0, 0), told, progress, batches, desk)
+
+
+def test_it_is_said_when_nobody_of_the_sink_writes_any_more(tmp_path: Path) -> None:
+    turn = threading.Lock()
+    sink = running(spec(tmp_path), turn, tmp_path)
+    ending = threading.Thread(target=_stop, args=(sink, turn, "paused"))
+    with turn:  # a look, say, that is filling the store again
+        ending.start()
+        ending.join(0.3)
+        assert sink.progress.current == "starting"
+    ending.join(5)
+    assert sink.progress.current == "paused"
+
+
+def test_a_batch_that_waited_meanwhile_writes_nothing(tmp_path: Path) -> None:
+    told, turn = spec(tmp_path), threading.Lock()
+    told.checkpoint.mkdir()
+    log(told.checkpoint, 0, {"shop.public.t": {"0": 3}})
+    sink = running(told, turn, tmp_path)
+    sink.batches.close()
+    frame: Any = type("Frame", (), {"sparkSession": None})
+    with pytest.raises(Ended):
+        sink.batches.run(frame, 0)
+    sink.batches.look(frame.sparkSession)
+    assert sink.progress.current == "starting"
+    assert sink.batches.proven == 0

@@ -1,0 +1,105 @@
+"""Which run reads a large table for the first time, what is said of it, and from where its rows count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headrace.control import first_load
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry, ResnapshotEntry
+from headrace.control.runs.asking import first_marks
+from headrace.control.runs.job import Job
+from headrace.control.runs.repository import Phase, all_of, end, insert, topics_of
+from headrace.control.verdicts import State, Verdict, record, standing
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from tests.support.entries import source_entry
+
+TABLES = [TableId("public", "a"), TableId("public", "b")]
+A, B = "shop.public.a", "shop.public.b"
+LARGE = "the first load of large tables"
+UNTOLD = Verdict(State.RESYNC_REQUIRED, "deletes were not told")
+
+
+class OneTopic:
+    """The ends of topics, as Kafka tells them."""
+
+    def __init__(self, low: int = 0, high: int = 7) -> None:
+        self.low, self.high = low, high
+
+    def ends(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        return {(name, 0): (self.low, self.high) for name in names}
+
+    @property
+    def as_kafka(self) -> Kafka:
+        return cast("Kafka", self)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "registry.db")
+    schemas = [TableSchema(table, (Column("id", LogicalType.INT32),), ("id",)) for table in TABLES]
+    with registry.begin() as session:
+        session.add(source_entry("shop", schemas, loaded_ms=2))
+    first_load.leave_to_run(registry, registry.source("shop"), TABLES)
+    return registry
+
+
+@pytest.fixture
+def begin(registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Return what the watcher does at each look; a run is begun in the registry only."""
+
+    def started(_: Context, name: str, *, tables: Sequence[TableId], why: str) -> ResnapshotEntry:
+        return insert(registry, name, [f"shop.{table}" for table in tables], [], queue=False, why=why)
+
+    monkeypatch.setattr(first_load, "start", started)
+    monkeypatch.setattr(first_load, "there", lambda *_: True)
+    monkeypatch.setattr(first_load, "capture_of", lambda *_: None)
+    nowhere = cast("Context", tmp_path)
+    return lambda: first_load.begin_runs(nowhere, registry, OneTopic().as_kafka, "shop")
+
+
+def words(registry: Registry) -> dict[str, str]:
+    return {found.topic: found.state for found in standing(registry, "shop")}
+
+
+def test_one_run_reads_all_large_tables_and_is_begun_once(registry: Registry, begin: Any) -> None:
+    begin()
+    begin()
+    (run,) = all_of(registry, "shop")
+    assert topics_of(run) == {A, B}
+    assert words(registry) == {A: "snapshotting", B: "snapshotting"}
+
+
+def test_a_table_that_a_persons_run_leaves_out_has_a_run_of_its_own(registry: Registry, begin: Any) -> None:
+    insert(registry, "shop", [A], [], queue=False, why="")
+    begin()
+    assert {frozenset(topics_of(run)) for run in all_of(registry, "shop")} == {frozenset({A}), frozenset({B})}
+
+
+def test_a_run_of_one_table_takes_no_alarm_from_the_other(registry: Registry, begin: Any) -> None:
+    begin()
+    (run,) = all_of(registry, "shop")
+    end(registry, run.id, Phase.ABORTED)
+    begin()
+    assert words(registry) == {A: "degraded", B: "degraded"}
+    insert(registry, "shop", [A], [], queue=False, why="")
+    begin()
+    assert words(registry) == {A: "snapshotting", B: "degraded"}
+    assert len(all_of(registry, "shop")) == 2
+
+
+def test_rows_count_from_the_beginning_only_where_nothing_before_the_run_is_lost(registry: Registry) -> None:
+    def marks(kafka: OneTopic) -> list[int]:
+        run = insert(registry, "shop", [A], [], queue=True, why=LARGE)
+        job = Job(cast("Context", None), run.id, registry, kafka.as_kafka)
+        return first_marks(job, registry.source("shop").tables[0])
+
+    assert marks(OneTopic()) == [0]
+    assert marks(OneTopic(low=3)) == [7], "Kafka has lost the first changes"
+    record(registry, "shop", [A], "TABLE_UNPUBLISHED", UNTOLD)
+    assert marks(OneTopic()) == [7]

@@ -1,0 +1,329 @@
+"""A recovery goes on past one table whose target refuses, and tells of that table at that sink alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli import home as cli_home
+from headrace.cli import recover as room
+from headrace.cli.main import app
+from headrace.config.pipeline import load_pipeline, write_private
+from headrace.control import recover
+from headrace.control.context import Context
+from headrace.control.differences import Differences, compare, keep
+from headrace.control.entries import RecoveryEntry, VerdictEntry
+from headrace.control.kafka import Kafka
+from headrace.control.pipelines import pipeline_of, spec_path, withhold
+from headrace.control.recovery import hand_over, left_out, sweep
+from headrace.control.recovery.job import Job
+from headrace.control.recovery.left_out import LeftOut
+from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, now_ms
+from headrace.control.runs import asking
+from headrace.control.runs import job as runs_job
+from headrace.control.verdicts import LEFT_OUT, State, healed, standing
+from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.life import life_of
+from headrace.model.position import Position
+from headrace.model.schema import TableSchema
+from sinks.base import Stored
+from sinks.memory import MemorySink
+from sinks.registry import KINDS
+from spark_jobs.apply import apply_records
+from spark_jobs.held import Holds
+from spark_jobs.tables import Tables
+from spark_jobs.troubles import Troubles
+from tests.support.entries import source_entry
+from tests.support.small_table import NOTHING_CARRIED, SCHEMA, TABLE, change
+
+OTHER = TableSchema(type(TABLE)("public", "other"), SCHEMA.columns, SCHEMA.key)
+TOPIC, OTHERS = "shop.public.t", "shop.public.other"
+FORMER, NOW = 1, 2
+"""Epochs."""
+
+NO_FILE = SinkError("A data file is gone.", code="NO_FILE", hint="repair it", table=TABLE)
+
+
+class Broken(MemorySink):
+    """A store of which one table's target refuses some of what is asked."""
+
+    refuses: dict[str, SinkError] = {}
+
+    def _ask(self, what: str, schema: TableSchema) -> None:
+        if schema.table == TABLE and what in self.refuses:
+            raise self.refuses[what]
+
+    def prepare(self, schema: TableSchema) -> None:
+        self._ask("prepare", schema)
+        super().prepare(schema)
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        self._ask("truncate", schema)
+        return super().truncate(schema, position)
+
+    def scan(self, schema: TableSchema) -> Iterator[Stored]:
+        yield from super().scan(schema)
+        self._ask("scan", schema)
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "broken", f"{Broken.__module__}:{Broken.__name__}")
+    monkeypatch.setattr(Broken, "refuses", {})
+    monkeypatch.setattr(hand_over, "ensure_engine", lambda _: None)
+    monkeypatch.setattr(left_out, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(sweep, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(sweep, "_POLL_S", 0.01)
+
+
+@pytest.fixture
+def job(context: Context) -> Job:
+    """Return a recovery whose new life has begun; two sinks are stopped at the former one."""
+    registry = Registry(context.registry)
+    sinks = [
+        SinkEntry(
+            name=name,
+            kind="broken",
+            source="shop",
+            settings={"store": uuid.uuid4().hex},
+            tables={TOPIC: {}, OTHERS: {}},
+            on_schema_change="lenient",
+            created_ms=50,
+            incomplete={},
+            incomplete_ms={},
+        )
+        for name in ("early", "late")
+    ]
+    source = source_entry("shop", [SCHEMA, OTHER], epoch=FORMER, loaded_ms=2, gap="its slot is gone")
+    for row in (source, *sinks):
+        with registry.begin() as session:
+            session.add(row)
+    source = registry.source("shop")
+    for entry in registry.sinks("shop"):
+        spec = pipeline_of(context, source, entry, source.tables)
+        write_private(spec_path(context, entry.name), spec.model_dump_json())
+        withhold(context, entry.name)
+        stored = opened(entry)
+        for schema in (SCHEMA, OTHER):
+            stored.prepare(schema)
+        stored.settle({(life_of(TOPIC, "x"), 0): 7})
+    plan = {"sinks": ["early", "late"], "reading_ms": now_ms(), "ends": [[TOPIC, 0, 5], [OTHERS, 0, 5]]}
+    with registry.begin() as session:
+        for table in registry.source("shop").tables:
+            table.epoch, table.topic_id = NOW, "y"
+            session.merge(table)
+        session.add(RecoveryEntry(source="shop", phase="reading", begun_ms=now_ms(), plan=plan))
+    return Job(context, "shop", registry, lambda _: None)
+
+
+def opened(entry: SinkEntry) -> Broken:
+    return Broken(entry.name, Broken.Config(**entry.settings))
+
+
+def filled(job: Job, sink: str, *schemas: TableSchema) -> Broken:
+    """Let a sink hold rows of the former life, and of the new life those of some tables."""
+    stored = opened(job.registry.sink(sink))
+    topics = {SCHEMA.table: TOPIC, OTHER.table: OTHERS}
+    for epoch, schema, keys in [(FORMER, SCHEMA, 9), (FORMER, OTHER, 9), *((NOW, s, 5) for s in schemas)]:
+        changes = [
+            type(one)(schema.table, one.key, one.op, one.row, one.absent, Position(epoch, n), one.origin)
+            for n in range(keys)
+            for one in (change(n, n),)
+        ]
+        tables = Tables({schema.table: schema}, {"t": (schema.table, epoch)})
+        assert apply_records(changes, stored, tables, NOTHING_CARRIED, Holds()).error is None
+    stored.settle({(life_of(topics[schema.table], "y"), 0): 4 for schema in schemas})
+    return stored
+
+
+def says(job: Job, sink: str, troubles: dict[str, dict[str, Any]], behind: int = 0) -> None:
+    """Let the engine say how the tables do."""
+    progress = {
+        "sink": sink,
+        "state": "running",
+        "updated_ms": now_ms(),
+        "offsets": {TOPIC: {"0": 5 - behind}, OTHERS: {"0": 5}},
+        "tables": {
+            str(schema.table): {"trouble": troubles.get(str(schema.table))} for schema in (SCHEMA, OTHER)
+        },
+    }
+    write_private(job.context.progress / f"{sink}.json", json.dumps(progress))
+
+
+def trouble(state: str = "failed") -> dict[str, Any]:
+    return {"code": "NO_FILE", "state": state, "message": "A data file is gone.", "hint": "", "since_ms": 1}
+
+
+def test_every_sink_is_given_the_new_life_though_a_target_refuses(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Broken, "refuses", {"prepare": NO_FILE})
+    hand_over.hand_over(job)
+    for name in ("early", "late"):
+        spec = load_pipeline(spec_path(job.context, name))
+        assert spec.runs
+        assert {table.epoch for table in spec.tables} == {NOW}
+        assert job.left_out(name) == {TOPIC: ("NO_FILE", "A data file is gone.")}
+        troubles = Troubles(spec)
+        assert [troubles.is_shut(str(schema.table)) for schema in (SCHEMA, OTHER)] == [True, False]
+        assert troubles.told()["public.t"]["hint"] == "headrace resnapshot shop public.t"
+        # What a target's progress says of a stranger's commits, say, is of the former life.
+        assert opened(job.registry.sink(name)).progress() == {}
+
+
+def test_a_store_that_does_not_answer_is_no_table_s_trouble(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Broken, "refuses", {"prepare": SinkUnavailable("down", code="DOWN")})
+    with pytest.raises(SinkUnavailable):
+        hand_over.hand_over(job)
+
+
+@pytest.mark.parametrize("state", ["failed", "degraded", "resync_required"])
+def test_a_table_that_stays_in_trouble_is_left_out_and_the_others_are_swept(job: Job, state: str) -> None:
+    for name in ("early", "late"):
+        filled(job, name, OTHER, *([SCHEMA] if name == "late" else []))
+    says(job, "early", {str(TABLE): trouble(state)}, behind=5)
+    says(job, "late", {})
+    found, left = sweep.sweep(job)
+    remedy = "headrace resnapshot shop public.t"
+    assert left == [LeftOut("early", "public.t", "NO_FILE", "A data file is gone.", remedy)]
+    assert found == []  # nobody has noted what they held
+    rows = {
+        (name, schema.table.name): opened(job.registry.sink(name)).count(schema)
+        for name in ("early", "late")
+        for schema in (SCHEMA, OTHER)
+    }
+    assert rows == {("early", "t"): 9, ("early", "other"): 5, ("late", "t"): 5, ("late", "other"): 5}
+
+
+def test_a_table_that_is_being_filled_again_is_waited_for(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("early", "late"):
+        filled(job, name, OTHER, SCHEMA)
+        says(job, name, {str(TABLE): trouble("catching_up")}, behind=5)
+    looks = iter(range(100))
+
+    def pause(_: float) -> None:
+        if next(looks) == 40:
+            for name in ("early", "late"):
+                says(job, name, {})
+
+    monkeypatch.setattr(sweep, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr("time.sleep", pause)
+    assert sweep.sweep(job) == ([], [])
+
+
+@pytest.mark.parametrize("what", ["truncate", "scan"])
+def test_a_target_that_refuses_the_sweep_or_a_last_look_is_left_out(
+    job: Job, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    for name in ("early", "late"):
+        stored = filled(job, name, OTHER, SCHEMA)
+        keep(job.digests(name), stored, [SCHEMA, OTHER])
+        says(job, name, {})
+    monkeypatch.setattr(Broken, "refuses", {what: NO_FILE})
+    found, left = sweep.sweep(job)
+    assert {(one.sink, one.table) for one in left} == {("early", "public.t"), ("late", "public.t")}
+    assert {(one.sink, one.table, one.removed) for one in found} == {
+        ("early", "public.other", 4),
+        ("late", "public.other", 4),
+    }
+
+
+def test_what_is_left_out_is_status_until_a_run_has_filled_another_target(job: Job) -> None:
+    (remedy, registry) = "headrace resnapshot shop public.t", job.registry
+    recover._finish(job, [LeftOut("early", "public.t", "NO_FILE", "A data file is gone.", remedy)])
+    assert not registry.source("shop").gap
+    (said,) = standing(registry, "shop")
+    assert (said.sink, said.topic, said.code) == ("early", TOPIC, LEFT_OUT)
+    assert (said.state, said.remedy) == (State.RESYNC_REQUIRED.value, remedy)
+    assert "A data file is gone." in said.reason
+    run = ResnapshotEntry(
+        id="r",
+        source="shop",
+        phase="reading",
+        begun_ms=now_ms() + 10,
+        plan={"topics": [TOPIC], "sinks": ["early", "late"]},
+    )
+    with registry.begin() as session:
+        session.add(run)
+    # Also where the engine has met nothing, and the target can be prepared.
+    assert asking._prepare(runs_job.Job(job.context, "r", registry, Kafka("")), run) == {"early": [TOPIC]}
+    healed(registry, "shop", TOPIC, "late", run.begun_ms)
+    assert standing(registry, "shop")
+    healed(registry, "shop", TOPIC, "early", run.begun_ms)
+    assert not standing(registry, "shop")
+
+
+def test_what_stood_before_the_new_life_goes_and_what_is_left_out_stays(job: Job) -> None:
+    with job.registry.begin() as session:
+        for code in (LEFT_OUT, "X"):
+            session.add(
+                VerdictEntry(
+                    source="shop", topic=TOPIC, sink="early", code=code, state="failed", reason="", remedy="",
+                    first_ms=1, last_ms=1, healed={},
+                )
+            )  # fmt: skip
+    recover._finish(
+        job, [LeftOut("early", "public.t", "NO_FILE", "gone", "headrace resnapshot shop public.t")]
+    )
+    assert [said.code for said in standing(job.registry, "shop")] == [LEFT_OUT]
+
+
+def test_a_table_that_cannot_be_read_is_compared_with_nothing(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, path = filled(job, "early", OTHER, SCHEMA), job.digests("early")
+    monkeypatch.setattr(Broken, "refuses", {"scan": NO_FILE})
+    assert keep(path, stored, [SCHEMA, OTHER]) == {"public.t": "A data file is gone."}
+    monkeypatch.setattr(Broken, "refuses", {})
+    assert compare(path, "early", stored, OTHER) == Differences("early", "public.other", 0, 0, 0)
+    unread = Differences("early", "public.t", 0, 0, 0, unread="A data file is gone.")
+    assert compare(path, "early", stored, SCHEMA) == unread
+    with closing(sqlite3.connect(path)) as disk:  # as an older version has left it
+        disk.execute("DROP TABLE unread")
+        disk.commit()
+    assert compare(path, "early", stored, SCHEMA) == Differences("early", "public.t", 9, 0, 0)
+    monkeypatch.setattr(Broken, "refuses", {"scan": SinkError("no password", code="DENIED")})
+    with pytest.raises(SinkError):
+        keep(path, stored, [SCHEMA, OTHER])
+
+
+def test_a_stranger_s_rows_without_keys_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = Broken("m", Broken.Config(store=uuid.uuid4().hex))
+    theirs = [Stored(None, {"id": n}, 0) for n in range(2)]  # type: ignore[arg-type] # a lake's, say
+    monkeypatch.setattr(Broken, "scan", lambda *_: iter(theirs))
+    keep(tmp_path / "d.db", stored, [SCHEMA])
+    monkeypatch.setattr(Broken, "scan", lambda *_: iter(()))
+    assert compare(tmp_path / "d.db", "m", stored, SCHEMA).removed == 2
+
+
+def test_the_command_says_what_is_left_out_and_what_mends_it(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remedy = "headrace resnapshot shop public.t"
+    done = recover.Recovered(
+        "shop",
+        (Differences("early", "public.t", 0, 0, 0, unread="gone"), Differences("early", "public.o", 1, 2, 0)),
+        (LeftOut("early", "public.t", "NO_FILE", "A data file is gone.", remedy),),
+    )
+    monkeypatch.setattr(cli_home, "_named", [])
+    monkeypatch.setattr(room, "open_context", lambda _: context)
+    monkeypatch.setattr(recover, "recover", lambda *_, **__: done)
+    said = CliRunner().invoke(app, ["recover", "shop"])
+    assert said.exit_code == 0
+    assert "public.t at early is left out: A data file is gone." in said.output
+    assert f"remedy: {remedy}" in said.output
+    assert "shop recovered, but for 1 table at a sink: 3 rows were wrong" in said.output
+    told = json.loads(CliRunner().invoke(app, ["recover", "shop", "--json"]).output)
+    assert told["wrong"] == 3
+    assert [one["remedy"] for one in told["left_out"]] == [remedy]
+    assert [one["unread"] for one in told["tables"]] == ["gone", ""]

@@ -1,0 +1,33 @@
+"""A storm is the same for the same seed, and its witness knows what may be seen."""
+
+from __future__ import annotations
+
+from tests.storm.actions import ACTIONS
+from tests.storm.plan import draw
+from tests.storm.witness import ROWS, Ledger, _State
+
+WEIGHTS = {name: action.weight for name, action in ACTIONS.items()}
+
+
+def test_a_seed_draws_the_same_plan_again_and_others_draw_others() -> None:
+    assert draw(7, 12, WEIGHTS) == draw(7, 12, WEIGHTS)
+    assert draw(7, 12, WEIGHTS) != draw(8, 12, WEIGHTS)
+    assert len(draw(7, 12, WEIGHTS).strikes) == 12
+
+
+def test_every_action_is_drawn_sooner_or_later() -> None:
+    drawn = {strike.action for seed in range(40) for strike in draw(seed, 10, WEIGHTS).strikes}
+    assert drawn == ACTIONS.keys()
+
+
+def test_the_witness_tells_old_states_from_those_that_may_be_seen() -> None:
+    ledger = Ledger()
+    ledger.states[1] += [_State(1.0, 1.1, 5), _State(2.0, 2.1, 6), _State(3.0, None, None)]
+    assert ledger.allowed(1, since=1.0) == {0, 5, 6, None}
+    assert ledger.allowed(1, since=2.5) == {6, None}
+    rows = [{"id": number, "n": 0} for number in range(1, ROWS + 1)]
+    assert ledger.wrong(rows, since=1.0) == []
+    assert ledger.wrong(rows, since=2.5) == ["row 1 shows 0, allowed: 6, None"]
+    assert ledger.wrong(rows[1:], since=2.5) == []
+    assert ledger.wrong(rows[:-1], since=1.0) == [f"row {ROWS} shows None, allowed: 0"]
+    assert ledger.wrong([*rows, {"id": 99, "n": 1}], since=1.0) == ["row 99 was never there"]
