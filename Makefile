@@ -22,7 +22,7 @@ READY := .venv/.ready
 ifndef HASHSEED
 HASHSEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
-PYTEST = env PYTHONHASHSEED=$(HASHSEED) $(BIN)/pytest $(PYTEST_ARGS)
+PYTEST = env PYTHONHASHSEED=$(HASHSEED) HEADRACE_TEST_LEVEL=$@ $(BIN)/pytest $(PYTEST_ARGS)
 SUITE := tests/unit tests/property tests/contract tests/integration tests/e2e tests/faults
 # What PYTEST_ARGS choose may all be in the other half.
 NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)

@@ -10,25 +10,17 @@ from hypothesis import settings
 
 from headrace.cli.context import open_context
 from headrace.control.context import Context
-from tests.support.budget import (
-    pytest_addoption,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_report_header,
-    pytest_runtestloop,
-    pytest_terminal_summary,
-)
 from tests.support.stack import RunningStack, found_stack, running_stack
 
-__all__ = [
-    "context",
-    "pytest_addoption",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_report_header",
-    "pytest_runtestloop",
-    "pytest_terminal_summary",
-    "stack",
+__all__ = ["context", "stack"]
+
+pytest_plugins = [
+    "tests.support.budget",
+    "tests.support.patience",
+    "tests.support.postmortem",
+    "tests.support.repeats",
+    "tests.support.tally",
+    "tests.support.tidy",
 ]
 
 # How long an example takes says more of the machine than of the code.

@@ -30,6 +30,7 @@ from sinks.contract import table
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, upsert
 from sinks.delta import DeltaSink
 from sinks.delta.config import data_path
+from tests.support.waiting import elapse
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "hiding"])
 
@@ -320,7 +321,7 @@ def test_tombstones_are_forgotten_after_their_horizon(root: Path) -> None:
     sink.prepare(ORDERS)
     sink.apply(ORDERS, [delete(ORDERS, 1, at(5))])
     assert sink.apply(ORDERS, [order(1, at(4))]) == [STALE]
-    time.sleep(1.1)
+    elapse(1.1)
     assert not sink.maintain(60)
     assert sink.apply(ORDERS, [order(1, at(4))]) == [APPLIED]
 

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from headrace.model.outcome import APPLIED
 from sinks.contract.story import ORDERS, at, delete, expected, order, state
 from sinks.delta import DeltaSink
+from tests.support.waiting import elapse
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "hiding"])
 
@@ -89,7 +90,7 @@ def test_a_table_says_itself_how_long_what_was_replaced_stays(
     DeltaTable(str(table)).alter.set_table_properties(
         {"delta.deletedFileRetentionDuration": "interval 1 second"}
     )
-    time.sleep(1.1)
+    elapse(1.1)
     sink.apply(ORDERS, [order(1, at(9))])
     assert len(list(table.glob("*.parquet"))) == 2
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -28,7 +27,7 @@ from sinks.elasticsearch.client import path
 from sinks.elasticsearch.names import tombstones_of
 from tests.support.search import Server, search_server
 from tests.support.stack import RunningStack, running_stack
-from tests.support.waiting import until
+from tests.support.waiting import elapse, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(500)]
 
@@ -96,7 +95,7 @@ class Told:
     def goes_on(self, calls: dict[str, Callable[[], object]]) -> None:
         """See that the same calls are done now, with nothing refused for good."""
         for name, call in calls.items():
-            until(partial(_done, name, call), 60)
+            until(partial(_done, name, call))
         assert self.sink.progress() == {PLACE: self.next}
         found = state(self.sink, ORDERS)
         # The truncate took what was older than row 2's first version.
@@ -152,7 +151,7 @@ def test_a_disk_that_passes_its_flood_stage(server: Server, told: Told) -> None:
         **marks,
     }
     with cluster(server, flood):
-        until(lambda: len(blocks(server)) >= 3, 40)  # rows, tombstones, progress
+        until(lambda: len(blocks(server)) >= 3)  # rows, tombstones, progress
         told.refused("ES_BLOCKED", calls)
         told.sink.prepare(ORDERS)
         assert told.sink.progress() == {PLACE: 10}
@@ -161,7 +160,7 @@ def test_a_disk_that_passes_its_flood_stage(server: Server, told: Told) -> None:
         assert "Free disk space" in caught.value.hint
         assert caught.value.table == ORDERS.table
     with cluster(server, {"cluster.info.update.interval": "10s"}):
-        until(lambda: not blocks(server), 40)
+        until(lambda: not blocks(server))
     told.goes_on(calls)
 
 
@@ -193,7 +192,7 @@ def test_a_breaker_that_trips(server: Server, told: Told, limit: str) -> None:
         "scan": lambda: list(told.sink.scan(ORDERS)),
         "truncate": calls["truncate"],
     }
-    time.sleep(5)  # so long it trusts what it knows of tombstones, and asks nobody
+    elapse(5)  # so long it trusts what it knows of tombstones, and asks nobody
     with cluster(server, {limit: "50b"}):
         told.refused("ES_BUSY", reads)
         if limit != "indices.breaker.request.limit":  # writes collect nothing
@@ -216,7 +215,7 @@ def test_more_writes_than_its_queue_takes(server: Server, told: Told) -> None:
                 outcomes = sink.apply(ORDERS, waiting)
             except SinkUnavailable as error:
                 seen.append(error.code)
-                time.sleep(0.02)
+                elapse(0.02)
                 continue
             assert {type(one) for one in outcomes} <= {type(APPLIED), Deferred}, outcomes
             seen.extend("deferred" for one in outcomes if one != APPLIED)

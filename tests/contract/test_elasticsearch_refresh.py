@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from sinks.contract.story import ORDERS, at, order
 from sinks.elasticsearch.client import path
 from tests.support.search import Server
+from tests.support.waiting import elapse, until
 
 pytestmark = pytest.mark.stack
 
@@ -28,7 +27,7 @@ def test_the_first_search_after_a_pause_finds_what_was_written_meanwhile(server:
     server.ask("PUT", path(server.alias(), "_settings"), {"index.search.idle.after": "1ms"})
     for number in range(1, 4):
         sink.apply(ORDERS, [order(number, at(number))])
-        time.sleep(_SEEN_S)
+        elapse(_SEEN_S)
         assert found(server) == number
     sink.close()
 
@@ -38,10 +37,7 @@ def test_whoever_goes_on_searching_sees_a_change_within_seconds(server: Server) 
     sink.prepare(ORDERS)
     found(server)
     sink.apply(ORDERS, [order(1, at(1))])
-    deadline = time.monotonic() + 10.0
-    while not found(server):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: found(server))
     sink.close()
 
 

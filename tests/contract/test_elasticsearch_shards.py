@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +12,7 @@ from sinks.contract.story import ORDERS, at, delete, order, upsert
 from sinks.elasticsearch.client import path
 from sinks.elasticsearch.names import tombstones_of
 from tests.support.search import Server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -24,12 +24,11 @@ def lose_a_shard(server: Server, index: str) -> None:
     settings = {"number_of_shards": 2, "number_of_replicas": 0, "routing.allocation.total_shards_per_node": 1}
     body = {"settings": settings, "mappings": old["mappings"], "aliases": old["aliases"]}
     server.ask("PUT", path(index) + "?wait_for_active_shards=0", body)
-    for _ in range(100):
-        shards = server.ask("GET", f"/_cat/shards/{index}?format=json")
-        if sorted(shard["state"] for shard in shards) == ["STARTED", "UNASSIGNED"]:
-            return
-        time.sleep(0.1)
-    raise AssertionError("the second shard found a home")
+
+    def states() -> list[str]:
+        return sorted(shard["state"] for shard in server.ask("GET", f"/_cat/shards/{index}?format=json"))
+
+    until(lambda: states() == ["STARTED", "UNASSIGNED"], why=states)
 
 
 def find_the_shard(server: Server, index: str) -> None:

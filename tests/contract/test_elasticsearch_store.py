@@ -20,6 +20,7 @@ from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import path
 from sinks.elasticsearch.names import tombstones_of
 from tests.support.search import Server
+from tests.support.waiting import elapse
 
 pytestmark = pytest.mark.stack
 
@@ -39,7 +40,7 @@ def let_the_server_forget(server: Server) -> None:
     """Let it forget the versions of deleted documents."""
     server.ask("PUT", path(server.alias(), "_settings"), {"index.gc_deletes": "0s"})
     server.ask("POST", path(server.alias(), "_flush") + "?force=true")
-    time.sleep(1.5)
+    elapse(1.5)
 
 
 def test_a_delete_outlives_what_the_server_remembers_of_it(server: Server, sink: ElasticsearchSink) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -14,6 +13,7 @@ from headrace.model.errors import SinkError, SinkUnavailable
 from sinks.contract.story import ORDERS, at, order, state
 from tests.support.redis_server import Server, redis_server
 from tests.support.stack import RunningStack
+from tests.support.waiting import elapse
 
 pytestmark = pytest.mark.stack
 
@@ -87,10 +87,10 @@ def test_a_backup_that_was_made_and_put_back_within_one_batch_is_noticed(
     sink.prepare(ORDERS)
     assert sink.progress([place]) == {}
     sink.apply(ORDERS, [order(1, at(1))])
-    time.sleep(0.6)
+    elapse(0.6)
     kept = {key: operators.dump(key) for key in operators.keys(f"{server.prefix}*")}
     sink.apply(ORDERS, [order(2, at(2))])
-    time.sleep(0.6)
+    elapse(0.6)
     for key, value in kept.items():
         operators.restore(key, 0, value, replace=True)
     operators.close()
@@ -98,10 +98,10 @@ def test_a_backup_that_was_made_and_put_back_within_one_batch_is_noticed(
         with pytest.raises(SinkUnavailable) as caught:
             sink.settle({place: 2})
         assert caught.value.code == "REDIS_PUT_BACK"
-        time.sleep(0.6)
+        elapse(0.6)
     assert sink.progress([place]) == {}
     sink.apply(ORDERS, [order(number, at(number)) for number in (1, 2)])
-    time.sleep(0.6)
+    elapse(0.6)
     sink.settle({place: 2})
     assert sink.progress([place]) == {place: 2}
     sink.close()

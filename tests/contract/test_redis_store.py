@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -19,6 +18,7 @@ from sinks.contract.story import ORDERS, at, delete, expected, order, state, tab
 from sinks.redis import RedisSink
 from tests.support.redis_server import Server, redis_server
 from tests.support.stack import RunningStack
+from tests.support.waiting import elapse
 
 pytestmark = pytest.mark.stack
 
@@ -161,7 +161,7 @@ def test_tombstones_are_remembered_for_their_life_and_forgotten_together(server:
 def test_a_short_life_ends(server: Server, style: str) -> None:
     sink = server.sink(format=style, tombstone_hours=0.1 / 3600)
     sink.apply(ORDERS, [delete(ORDERS, 1, at(5))])
-    time.sleep(0.35)
+    elapse(0.35)
     assert sink.apply(ORDERS, [order(1, at(4))]) == [APPLIED]
     sink.close()
 

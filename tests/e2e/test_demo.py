@@ -135,7 +135,7 @@ def test_what_a_kept_demo_tells_to_try_can_be_pasted(
     assert headrace(stack, "demo", "--check").returncode == 0
     paste(insert)
     for look in looks:
-        until(partial(shows, look), 60)
+        until(partial(shows, look))
     lag, down = re.findall(r"`(headrace [^`]+)`", lines[begin + 4])
     paste(lag.replace(" --watch", ""))
     assert shlex.split(down) == ["headrace", "down", "--home", str(stack.home.root)]

@@ -160,7 +160,7 @@ def test_no_file_is_anybody_elses(stack: RunningStack) -> None:
 def test_the_engine_opens_no_door(stack: RunningStack, context: Context) -> None:
     """Nothing of our own listens but on loopback, and nothing that listens speaks HTTP."""
     ensure_engine(context)
-    until(lambda: engine_state(context.progress)["state"] == "ready", 120)
+    until(lambda: engine_state(context.progress)["state"] == "ready")
     guardian = pidfile.alive(context.run / "engine.pid")
     assert guardian is not None
     ours = [psutil.Process(guardian), *psutil.Process(guardian).children(recursive=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import psycopg
@@ -17,6 +16,7 @@ from headrace.control.runs.start import resnapshot
 from headrace.model.schema import TableId
 from tests.support.shop import Shop, open_shop
 from tests.support.stack import RunningStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -60,9 +60,14 @@ def test_the_snapshot_arrives_whole(shop: Shop) -> None:
 def test_what_people_do_arrives(shop: Shop) -> None:
     people = shop.people(seed=1, rate=400, bulk_rows=500)
     people.start()
-    time.sleep(4)
-    tally = people.stop()
-    assert min(tally.inserts, tally.updates, tally.deletes, tally.key_changes, tally.toast_untouched) > 0
+
+    def done() -> bool:
+        tally = people.tally()
+        kinds = (tally.inserts, tally.updates, tally.deletes, tally.key_changes, tally.toast_untouched)
+        return min(kinds) > 0 and tally.largest >= 500
+
+    until(done, why=people.tally)
+    people.stop()
     shop.converge()
 
 
@@ -108,15 +113,12 @@ def test_a_sink_that_pauses_catches_up(shop: Shop) -> None:
     cache = f"{shop.name}_cache"
     control_sink.pause(shop.context, cache)
     shop.write(2, seed=2, rate=300)
-    deadline = time.monotonic() + 30
-    states: set[State] = set()
-    while time.monotonic() < deadline:
-        report = lag.measure(shop.context)
-        states = {table.state for table in report.tables if table.sink == cache}
-        if states == {State.PAUSED} and any(t.lag_records for t in report.tables if t.sink == cache):
-            break
-        time.sleep(0.3)
-    assert states == {State.PAUSED}
+
+    def waits() -> bool:
+        told = [table for table in lag.measure(shop.context).tables if table.sink == cache]
+        return {table.state for table in told} == {State.PAUSED} and any(table.lag_records for table in told)
+
+    until(waits)
     assert not lag.measure(shop.context).in_sync
     control_sink.resume(shop.context, cache)
     shop.converge()

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +30,7 @@ from headrace.local.stack import SERVERS, Stack
 from headrace.model.errors import EnvironmentError_, StackError
 from headrace.observe import pidfile
 from tests.support.stack import RunningStack, fresh_home, running_stack
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -131,9 +131,7 @@ def test_each_server_killed_is_repaired_alone(stack: RunningStack) -> None:
         victim = before[name]
         assert victim is not None
         os.kill(victim, signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while pidfile.birth(victim) is not None and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: pidfile.birth(victim) is None)  # noqa: B023
         assert states(stack.stack)[name] == "died"
         events: list[StackEvent] = []
         assert stack.stack.up(events.append) == stack.endpoints
@@ -165,9 +163,7 @@ def test_two_stacks_at_once_and_a_power_cut_of_one(stack: RunningStack) -> None:
             assert connection.execute("select stack from whose").fetchall() == [(2,)]
         assert redis(other.endpoints.redis_url, "GET", "whose") == b"$5\r\nother\r\n"
 
-        began = time.monotonic()
         assert other.stack.down() == []
-        assert time.monotonic() - began < 15
         assert processes_of(other.home) == []
         assert set(states(other.stack).values()) == {"stopped"}
     assert not other.home.root.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from headrace.control.kafka import Kafka
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
-from tests.support.waiting import until
+from tests.support.waiting import stays, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -59,7 +58,7 @@ def test_a_query_that_lost_its_checkpoint_skips_nothing(mirror: Mirror, tmp_path
     mirror.pause(*KINDS)
     mirror.database.run("UPDATE things SET name = name || '!'", "INSERT INTO things VALUES (5000, 'new')")
     mirror.resume("cache")
-    until(lambda: mirror.stored("things")["pointscache"] == wanted(mirror), 90)
+    until(lambda: mirror.stored("things")["pointscache"] == wanted(mirror))
     mirror.pause("cache")
 
     search, cache, lake = (checkpoint(mirror, short) for short in ("search", "cache", "lake"))
@@ -81,7 +80,7 @@ def test_a_query_that_lost_its_checkpoint_tells_what_kafka_has_lost_meanwhile(mi
     mirror.pause("cache")
     mirror.database.run("UPDATE things SET name = 'trimmed' WHERE id <= 50")
     others = ("pointssearch", "pointslake")
-    until(lambda: all(mirror.stored("things")[name] == wanted(mirror) for name in others), 90)
+    until(lambda: all(mirror.stored("things")[name] == wanted(mirror) for name in others))
     topic, kafka = "points.public.things", Kafka(mirror.context.kafka_bootstrap)
     admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka()})
     end = kafka.ends([topic])[topic, 0][1]
@@ -94,9 +93,9 @@ def test_a_query_that_lost_its_checkpoint_tells_what_kafka_has_lost_meanwhile(mi
     def found() -> lag.TableLag:
         return next(one for one in lag.measure(mirror.context).tables if one.sink == "pointscache")
 
-    until(lambda: found().state is lag.State.RESYNC_REQUIRED, 90, why=found)
-    time.sleep(10)  # the batch has moved what is settled past the hole by now
-    assert found().state is lag.State.RESYNC_REQUIRED
+    until(lambda: found().state is lag.State.RESYNC_REQUIRED, why=found)
+    # By then the batch has moved what is settled past the hole.
+    stays(lambda: found().state is lag.State.RESYNC_REQUIRED, 10, why=found)
     carry_out(found().remedy, mirror.stack.home.root, mirror.database.run)
     mirror.settle()
     for name, rows in mirror.stored("things").items():

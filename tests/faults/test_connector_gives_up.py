@@ -70,7 +70,7 @@ def test_a_first_load_that_fails_before_its_first_row_is_begun_again(stack: Runn
                 context, "gaveupcache", "redis", settings=store_settings(stack, "gaveup")["redis"], wait=False
             )
             with Connect(context.connect_url) as connect:
-                until(lambda: connect.state("headrace_gaveup").failed, 120)
+                until(lambda: connect.state("headrace_gaveup").failed)
                 assert not mirror.in_sync
                 refuse(mirror, AlterConfigOpType.DELETE)
                 connect.restart("headrace_gaveup")
@@ -91,7 +91,7 @@ def test_a_connector_whose_records_kafka_refused_for_a_while(stack: RunningStack
         mirror.settle()
         with Connect(mirror.context.connect_url) as connect, refusing(mirror):
             mirror.database.run("INSERT INTO t VALUES (2)", "DELETE FROM t WHERE id = 1")
-            until(lambda: connect.state("headrace_gaveup").failed, 120)
+            until(lambda: connect.state("headrace_gaveup").failed)
             assert not mirror.in_sync
         mirror.settle()
         assert all(rows.keys() == {"2"} for rows in mirror.stored("t").values())
@@ -129,7 +129,7 @@ def test_one_that_gave_up_while_nobody_watches_is_resumed_as_lag_tells(stack: Ru
         assert stop_engine(mirror.context.run)  # with it goes who starts it again by itself
         with Connect(mirror.context.connect_url) as connect, refusing(mirror):
             mirror.database.run("INSERT INTO t VALUES (8)")
-            until(lambda: connect.state("headrace_gaveup").failed, 120)
+            until(lambda: connect.state("headrace_gaveup").failed)
         report = lag.measure(mirror.context)
         (said,) = report.sources
         assert (said.state, said.remedy) == (lag.State.FAILED, "headrace source resume gaveup")

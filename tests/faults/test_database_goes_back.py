@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from headrace.control.runner import ensure_engine, stop_engine
 from headrace.observe import pidfile
 from tests.support.database import Database
 from tests.support.stack import RunningStack, running_stack
-from tests.support.waiting import settle, until
+from tests.support.waiting import settle, stays, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(900)]
 
@@ -135,12 +134,11 @@ def test_a_restored_copy_is_noticed_at_the_next_look_and_recovered(place: Place,
     place.put_back(copy)
     place.up()
     place.database.run("INSERT INTO things VALUES (5000, 'never delivered')")
-    until(lambda: place.state()[0] == "resync_required", 30.0)
+    until(lambda: place.state()[0] == "resync_required")
     assert "restored to an earlier state" in place.state()[1]
     # Past the position at which the connector waits it streams again; the verdict stays.
     place.database.run("SELECT pg_switch_wal()", "UPDATE things SET name = name || '+' WHERE id < 10")
-    time.sleep(3)
-    assert place.state()[0] == "resync_required"
+    stays(lambda: place.state()[0] == "resync_required", 3)
     assert not place.equal()
     assert place.recovered() >= 1001
 
@@ -152,8 +150,8 @@ def test_a_restored_copy_that_outgrew_its_former_end_before_anybody_looked(
     copy = place.copied(tmp_path)
     until(lambda: place.state()[0] == "streaming")
     before = place.mark()
-    until(lambda: place.mark() > before, 30.0)
-    until(lambda: place.kept_mark() > before, 30.0)
+    until(lambda: place.mark() > before)
+    until(lambda: place.kept_mark() > before)
     place.database.run("UPDATE things SET name = 'forgotten' WHERE id <= 30")
     settle(place.context)
     ended = place.database.value("SELECT pg_current_wal_lsn()")
@@ -163,7 +161,7 @@ def test_a_restored_copy_that_outgrew_its_former_end_before_anybody_looked(
     while place.database.value(f"SELECT pg_current_wal_lsn() <= '{ended}'"):
         place.database.run("UPDATE things SET name = name WHERE id = 100", "SELECT pg_switch_wal()")
     ensure_engine(place.context)
-    until(lambda: place.state()[0] == "resync_required", 60.0)
+    until(lambda: place.state()[0] == "resync_required")
     assert "forgotten a mark" in place.state()[1]
     assert place.recovered() >= 30
 
@@ -177,7 +175,7 @@ def test_a_restored_copy_is_noticed_though_nobody_asks(place: Place, tmp_path: P
     place.put_back(copy)
     place.up()
     registry = Registry(place.context.registry)
-    until(lambda: "earlier state" in (registry.source("back").gap or ""), 60.0)
+    until(lambda: "earlier state" in (registry.source("back").gap or ""))
     assert place.recovered() >= 20
 
 
@@ -207,6 +205,6 @@ def test_a_standby_that_lacks_what_was_delivered_is_noticed_and_recovered(
     settle(place.context)
     place.put_back(copy)
     place.promoted()
-    until(lambda: place.state()[0] == "resync_required", 30.0)
+    until(lambda: place.state()[0] == "resync_required")
     assert "timeline" in place.state()[1]
     assert place.recovered() >= 3

@@ -44,14 +44,12 @@ def test_a_sink_that_is_paused_beside_a_store_that_is_down_holds_up_no_other(sho
     try:
         with psycopg.connect(shop.dsn, autocommit=True) as database:
             database.execute("UPDATE products SET name = name || '!' WHERE sku = %s", (sku(1),))
-            until(
-                lambda: {s.sink: s.state.value for s in measure(shop.context).sinks}[name] != "streaming", 30
-            )
+            until(lambda: {s.sink: s.state.value for s in measure(shop.context).sinks}[name] != "streaming")
             with suppress(HeadraceError):  # whether the query lets go in time is not what is asked here
                 sink.pause(shop.context, name)
             database.execute("UPDATE products SET name = name || '?' WHERE sku = %s", (sku(2),))
         others = replace(shop, sinks={other: kind for other, kind in shop.sinks.items() if other != name})
-        until(lambda: all(compared.equal for compared in others.compare()), 30)
+        until(lambda: all(compared.equal for compared in others.compare()))
     finally:
         over.set()
         watching.join()
@@ -85,7 +83,7 @@ def test_a_watcher_that_hangs_is_told_and_replaced(shop: Shop) -> None:
             assert found.state is not State.STREAMING or time.monotonic() - began < 12, found
             return found.state.value
 
-        until(lambda: told() == "degraded", 30)
+        until(lambda: told() == "degraded")
         until(lambda: told() == "resync_required", 240)
         assert watcher(shop).pid != hanging.pid
         found = next(t for t in measure(shop.context).tables if t.table == "public.products")

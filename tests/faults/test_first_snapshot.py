@@ -22,7 +22,7 @@ from headrace.control.runner import ensure_engine
 from headrace.observe import pidfile
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import elapse, settle, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -50,12 +50,12 @@ def test_a_server_is_killed_in_the_first_snapshot(
         return sum(high for _, high in kafka.ends(["first.public.items"]).values())
 
     try:
-        until(lambda: read() > 1_000, 120)
+        until(lambda: read() > 1_000)
         begun = read()
         pid = pidfile.alive(stack.home.pidfile(name))
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        time.sleep(1)
+        elapse(1)
         stack.stack.up()
         assert begun < ROWS, "the snapshot was over before it could be broken"
         settings = {"url": stack.endpoints.redis_url}
@@ -83,13 +83,13 @@ def test_a_first_snapshot_gives_way_to_a_statement_that_waits_for_its_locks(
     """A snapshot is one transaction, and keeps its locks upon tables that it has read long since."""
     database.run("CREATE TABLE early (id int PRIMARY KEY)", "INSERT INTO early VALUES (1), (2)")
     ensure_engine(context)
-    until((context.run / BEAT).exists, 60)
+    until((context.run / BEAT).exists)
     source.add(context, "first", database.dsn, settings=SourceSettings(heartbeat_ms=300), wait=False)
     kafka = Kafka(context.kafka_bootstrap)
     worker = pidfile.alive(stack.home.pidfile("connect"))
     assert worker is not None
     try:
-        until(lambda: sum(high for _, high in kafka.ends(["first.public.items"]).values()) > 1_000, 120)
+        until(lambda: sum(high for _, high in kafka.ends(["first.public.items"]).values()) > 1_000)
         os.kill(worker, signal.SIGSTOP)  # it takes as long as it takes
         try:
             assert database.value("SELECT count(*) FROM pg_locks WHERE relation = 'early'::regclass") > 0
@@ -100,7 +100,7 @@ def test_a_first_snapshot_gives_way_to_a_statement_that_waits_for_its_locks(
             os.kill(worker, signal.SIGCONT)
         journal = Registry(context.registry).journal
         told = "connector's reading broken off"
-        until(lambda: told in [entry.event for entry in journal("source first")], 30)
+        until(lambda: told in [entry.event for entry in journal("source first")])
         settings = {"url": stack.endpoints.redis_url}
         sink.add(context, "firstcache", "redis", settings=settings, source="first", wait=False)
         settle(context, 300)

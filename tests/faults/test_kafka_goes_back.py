@@ -57,26 +57,26 @@ def test_records_that_kafka_has_lost_before_they_were_read_concern_their_table_o
     before = kafka.ends([topic, other])
     for short in KINDS:
         sink.pause(mirror.context, f"kafkaback{short}")
-    until(lambda: all(state_of(mirror, short) == "paused" for short in KINDS), 60)
+    until(lambda: all(state_of(mirror, short) == "paused" for short in KINDS))
     mirror.database.run("UPDATE cut SET v = 'lost' WHERE id < 5", "UPDATE whole SET v = 'kept' WHERE id < 5")
 
     def written() -> bool:
         ends = kafka.ends([topic, other])
         return all(ends[place][1] > before[place][1] for place in ends)
 
-    until(written, 60)
+    until(written)
     admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka()})
     end = kafka.ends([topic])[topic, 0][1]
     for future in admin.delete_records([TopicPartition(topic, 0, end)]).values():
         future.result()
     for short in KINDS:
         sink.resume(mirror.context, f"kafkaback{short}")
-    until(lambda: equal(mirror, "whole"), 90)
-    until(lambda: {found.state for found in words(mirror, "cut")} == {State.RESYNC_REQUIRED}, 60)
+    until(lambda: equal(mirror, "whole"))
+    until(lambda: {found.state for found in words(mirror, "cut")} == {State.RESYNC_REQUIRED})
     assert all("headrace resnapshot kafkaback public.cut" in found.remedy for found in words(mirror, "cut"))
-    until(lambda: {found.state for found in words(mirror, "whole")} == {State.STREAMING}, 30)
+    until(lambda: {found.state for found in words(mirror, "whole")} == {State.STREAMING})
     mirror.database.run("UPDATE cut SET v = 'later' WHERE id = 10")
-    until(lambda: all(rows["10"]["v"] == "later" for rows in mirror.stored("cut").values()), 30)
+    until(lambda: all(rows["10"]["v"] == "later" for rows in mirror.stored("cut").values()))
     assert not mirror.in_sync
 
 
@@ -85,14 +85,14 @@ def test_a_topic_that_was_made_anew_is_not_applied_upon_what_it_was(mirror: Mirr
     kafka = Kafka(mirror.context.kafka_bootstrap)
     topic = "kafkaback.public.anew"
     kafka.delete([topic])
-    until(lambda: topic not in kafka.names(), 30)
+    until(lambda: topic not in kafka.names())
     admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka()})
     for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
         future.result()
     mirror.database.run(
         "UPDATE anew SET v = 'second life' WHERE id = 1", "UPDATE whole SET v = 'more' WHERE id = 6"
     )
-    until(lambda: {found.state for found in words(mirror, "anew")} == {State.RESYNC_REQUIRED}, 90)
-    until(lambda: all(rows["6"]["v"] == "more" for rows in mirror.stored("whole").values()), 60)
+    until(lambda: {found.state for found in words(mirror, "anew")} == {State.RESYNC_REQUIRED})
+    until(lambda: all(rows["6"]["v"] == "more" for rows in mirror.stored("whole").values()))
     assert not mirror.in_sync
     assert {rows["1"]["v"] for rows in mirror.stored("anew").values()} == {"v1"}

@@ -52,4 +52,4 @@ def test_no_transaction_is_forgotten_by_a_broker_that_was_killed() -> None:
         for _ in range(KILLS):
             write_and_kill(bootstrap, names, stack)
             stack.stack.up(only={"kafka"})
-            until(lambda: shown(Kafka(bootstrap), names), 90)
+            until(lambda: shown(Kafka(bootstrap), names))

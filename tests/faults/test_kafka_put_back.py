@@ -105,7 +105,7 @@ class Place:
 
     def recovered(self) -> None:
         """Carry out what lag tells."""
-        until(lambda: self.told() == REMEDY, 60)
+        until(lambda: self.told() == REMEDY)
         carry_out(self.told(), self.running.home.root, self.database.run)
         self.assert_equal()
 
@@ -134,7 +134,7 @@ def test_a_topic_with_more_partitions_is_recovered_as_it_is_told(place: Place) -
     admin = AdminClient({**KafkaAddress.parse(place.context.kafka_bootstrap).librdkafka(), "log_level": 0})
     admin.create_partitions([NewPartitions(TOPIC, 2)])[TOPIC].result()
     place.database.run("UPDATE things SET name = 'moved'", "DELETE FROM things WHERE id > 90")
-    until(lambda: place.code() == "TOPIC_REPARTITIONED", 120)
+    until(lambda: place.code() == "TOPIC_REPARTITIONED")
     progress = read_progress(place.context.progress, "putcache")
     assert progress is not None
     assert (progress.error or {})["hint"] == REMEDY
@@ -156,7 +156,7 @@ def test_a_kafka_that_was_put_back_is_recovered_as_lag_tells(place: Place, tmp_p
         "DELETE FROM things WHERE id BETWEEN 30 AND 39",
     )
     place.assert_equal()
-    until(lambda: place.noted() >= before, 60)
+    until(lambda: place.noted() >= before)
     place.put_back(copy)
     until(lambda: place.code() == "KAFKA_WENT_BACK", 180)
     # What Kafka has lost stays in the store, and what is written now is told by a history with a hole.

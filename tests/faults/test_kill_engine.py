@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from headrace.control.runner import engine_state, ensure_engine, stop_engine
 from headrace.observe.failpoints import POINTS, POINTS_OF
 from tests.support.shop import Shop
+from tests.support.waiting import elapse, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -26,26 +26,23 @@ def driver(shop: Shop) -> int:
 
 
 def wait_for_another(shop: Shop, dead: int) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
+    def another() -> bool:
         state = engine_state(shop.context.progress)
-        if state["state"] == "ready" and state["pid"] != dead:
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"no driver came after {dead}")
+        return bool(state["state"] == "ready" and state["pid"] != dead)
+
+    until(another)
 
 
 def test_the_driver_is_killed_while_people_write_and_comes_back_by_itself(shop: Shop) -> None:
     people = shop.people(seed=11, rate=300, bulk_rows=400, bulk_after=0.5)
     people.start()
-    time.sleep(2.0)
+    until(lambda: people.tally().changes > 100)
     first = driver(shop)
     os.kill(first, signal.SIGKILL)
     wait_for_another(shop, first)
-    time.sleep(1.0)
-    began = time.monotonic()  # asked to end, in the middle of a batch, it does so
-    assert stop_engine(shop.context.run)
-    assert time.monotonic() - began < 10
+    elapse(1.0)
+    assert stop_engine(shop.context.run)  # asked to end, in the middle of a batch, it does so
+    assert engine_state(shop.context.progress)["state"] == "stopped"
     ensure_engine(shop.context)
     assert people.stop().changes > 400
     shop.converge()
@@ -76,10 +73,8 @@ def test_it_dies_at_every_seam_of_a_batch(
             armed.setenv("HEADRACE_FAILPOINTS_LOG", str(log))
             ensure_engine(shop.context)
         log.touch()
-        deadline = time.monotonic() + 90
-        while not (told := log.read_text()).endswith("\n") and time.monotonic() < deadline:
-            time.sleep(0.1)
-        fired.append(told.partition("\n")[0])
+        until(lambda: log.read_text().endswith("\n"), why=lambda: f"{point} was not reached")  # noqa: B023
+        fired.append(log.read_text().partition("\n")[0])
     assert fired == [f"{point}/{kind}={action.partition('@')[0]}" for point, action in actions]
     stop_engine(shop.context.run)
     ensure_engine(shop.context)

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from headrace.control.runner import engine_state
 from headrace.observe import pidfile
 from tests.support.shop import Shop
+from tests.support.waiting import elapse
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -49,11 +49,11 @@ def test_one_server_is_killed_while_people_write(shop: Shop, name: str, seed: in
     before = {server.name: server.pid for server in shop.running.stack.status()}
     people = shop.people(seed=seed, bulk_rows=300, bulk_after=0.5)
     people.start()
-    time.sleep(1.5)
+    elapse(1.5)
     kill(shop, name)
-    time.sleep(1.5)
+    elapse(1.5)
     up(shop)
-    time.sleep(1.5)
+    elapse(1.5)
     assert people.stop().changes > 0
     shop.converge()
     after = {server.name: server.pid for server in shop.running.stack.status()}

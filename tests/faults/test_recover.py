@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -30,7 +29,7 @@ from sinks.elasticsearch.client import Client
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.remedy import steps
 from tests.support.stack import RunningStack
-from tests.support.waiting import until
+from tests.support.waiting import elapse, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -101,7 +100,7 @@ OTHERS_BEHIND = """
 def until_others_follow(mirror: Mirror) -> None:
     """Wait until no slot but ours needs what was written before; else it would be invalidated with ours."""
     behind = OTHERS_BEHIND.format(mirror.database.value("SELECT pg_current_wal_lsn()"))
-    until(lambda: not mirror.database.run(behind)[0][1], 60)
+    until(lambda: not mirror.database.run(behind)[0][1])
 
 
 def slot_invalidated(mirror: Mirror) -> None:
@@ -193,7 +192,7 @@ def test_a_dropped_slot_is_recovered_while_the_sinks_go_on_serving(mirror: Mirro
     def count() -> None:
         while not over.is_set():
             fewest[0] = min(fewest[0], *(len(rows) for rows in mirror.stored("things").values()))
-            time.sleep(0.1)
+            elapse(0.1)
 
     reader = threading.Thread(target=count)
     reader.start()
@@ -333,7 +332,7 @@ def test_one_table_s_broken_target_is_left_out_and_everything_else_is_recovered(
         others = [t for t in lag.measure(mirror.context).tables if (t.sink, t.table) != (sink, left["table"])]
         return {t.state for t in others} == {lag.State.STREAMING} and not any(t.lag_records for t in others)
 
-    until(others_in_sync, 60, why=lambda: lag.measure(mirror.context).tables)
+    until(others_in_sync, why=lambda: lag.measure(mirror.context).tables)
     assert_equal(mirror, but=sink)
     (word,) = (t for t in lag.measure(mirror.context).tables if (t.sink, t.table) == (sink, left["table"]))
     assert (word.state, word.remedy) == (lag.State.RESYNC_REQUIRED, left["remedy"])

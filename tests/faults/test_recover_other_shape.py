@@ -39,16 +39,14 @@ def states(mirror: Mirror, table: str) -> set[lag.State]:
 def lose_the_slot(mirror: Mirror) -> None:
     with Connect(mirror.context.connect_url) as connect:
         connect.stop("headrace_shape")
-    until(
-        lambda: not mirror.database.value("SELECT active FROM pg_replication_slots WHERE slot_name ~ 'shape'")
-    )
+    reads = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'headrace_shape' AND active"
+    until(lambda: not mirror.database.run(reads))
     mirror.database.run("SELECT pg_drop_replication_slot('headrace_shape')")
     until(lambda: states(mirror, "things") == {lag.State.RESYNC_REQUIRED})
 
 
 def remedy(mirror: Mirror) -> str:
-    (source,) = lag.measure(mirror.context).sources
-    return source.remedy
+    return next(one.remedy for one in lag.measure(mirror.context).sources if one.source == mirror.name)
 
 
 def test_rows_are_decoded_by_the_types_that_the_columns_have_now(mirror: Mirror) -> None:

@@ -15,6 +15,7 @@ import pytest
 from headrace.control.lag import State, measure
 from headrace.observe import pidfile
 from tests.support.shop import Shop
+from tests.support.waiting import elapse
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -43,7 +44,7 @@ def test_a_server_that_hangs_delays_nobody_else_and_loses_nothing(shop: Shop, na
     people = shop.people(seed=seed, rate=80)
     people.start()
     try:
-        time.sleep(1.0)
+        elapse(1.0)
         with hanging(shop, name), psycopg.connect(shop.dsn, autocommit=True) as database:
             deadline = time.monotonic() + HANGS_S
             others_went_on = False
@@ -53,7 +54,7 @@ def test_a_server_that_hangs_delays_nobody_else_and_loses_nothing(shop: Shop, na
                     "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
                     " AND database = current_database()"
                 )
-                time.sleep(4.0)
+                elapse(4.0)
                 if name in KIND:
                     said = [t for t in measure(shop.context).tables if t.sink in shop.sinks]
                     well = {t.sink for t in said if t.state in (State.STREAMING, State.CATCHING_UP)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ from sinks.document import exact, json_text
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client, path
 from tests.support.shop import Shop
-from tests.support.waiting import until
+from tests.support.waiting import elapse, until
 from tests.support.watched import watched
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
@@ -150,7 +149,7 @@ def test_a_letter_that_was_replayed_waits_again_when_the_store_has_lost_it(shop:
     with psycopg.connect(shop.dsn, autocommit=True) as database:
         database.execute("UPDATE reviews SET body = 'refused at first' WHERE id = 1")
     until(lambda: waiting() == 1)
-    time.sleep(2)  # its offset is settled
+    elapse(2)  # its offset is settled
     redis.delete(key)
     redis.rename(aside, key)
     restore = backed_up_cache(shop)
@@ -159,8 +158,8 @@ def test_a_letter_that_was_replayed_waits_again_when_the_store_has_lost_it(shop:
 
     restore()
     with watched(shop.context, shop.is_equal) as seen:
-        until(lambda: waiting() == 1, 30)
-        until(lambda: "1 row is behind" in said(shop, cache), 30)
+        until(lambda: waiting() == 1)
+        until(lambda: "1 row is behind" in said(shop, cache))
     assert not seen.false_greens
     assert deadletters.replay(shop.context, Chosen(sink=cache)).done == 1
     shop.converge()
@@ -211,7 +210,7 @@ def test_a_store_that_lost_everything_is_never_green_while_it_is_refilled(shop: 
     cache = next(name for name, kind in shop.sinks.items() if kind == "redis")
     with watched(shop.context, lambda: rows() >= wanted, every=0.05) as seen:
         redis.flushall()
-        until(lambda: rows() >= wanted, 90)
+        until(lambda: rows() >= wanted)
         shop.drain()
     assert not seen.false_greens
     late = [look for look in seen.looks if not look.equal]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +19,7 @@ from headrace.control.lag import measure
 from headrace.control.progress import read_progress
 from headrace.control.runner import engine_state, ensure_engine, stop_engine
 from tests.support.shop import Shop
-from tests.support.waiting import until
+from tests.support.waiting import elapse, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(600)]
 
@@ -71,14 +70,14 @@ def test_a_driver_that_slept_while_another_took_over_writes_nothing(shop: Shop, 
     sinks = sorted(shop.sinks)
     people = shop.people(seed=31)
     people.start()
-    time.sleep(2)
+    elapse(2)
     sleeping = group_of(shop.context)
     os.killpg(sleeping, signal.SIGSTOP)
     try:
         with copy_of(shop.context, tmp_path) as copy:
             ensure_engine(copy)
             until(lambda: engine_state(copy.progress)["state"] == "ready")
-            time.sleep(2)
+            elapse(2)
             os.killpg(sleeping, signal.SIGCONT)
             until(lambda: codes(shop.context, sinks) == {"SINK_FENCED"})
             people.stop()

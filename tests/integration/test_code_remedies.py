@@ -79,7 +79,7 @@ def set_aside(mirror: Mirror, redis: Any, row: int) -> int:
     """Have the cache refuse a row; return the number of its letter."""
     redis.lpush(f"{NAME}:notes:{row}", "a stranger's")
     mirror.database.run(f"INSERT INTO notes VALUES ({row}, 'set aside')")
-    until(lambda: len(deadletters.letters(mirror.context, Chosen(sink=CACHE))) == 1, 90)
+    until(lambda: len(deadletters.letters(mirror.context, Chosen(sink=CACHE))) == 1)
     return deadletters.letters(mirror.context, Chosen(sink=CACHE))[0].number
 
 
@@ -129,10 +129,10 @@ def test_the_remedy_of_a_pipeline_that_was_written_anew(mirror: Mirror) -> None:
     def codes() -> set[str]:
         return {verdict.code for verdict in standing(Registry(mirror.context.registry), NAME)}
 
-    until(lambda: remedy() == f"headrace sink resume {SEARCH}", 60)
+    until(lambda: remedy() == f"headrace sink resume {SEARCH}")
     done(mirror, remedy())
     assert "PIPELINE_REMADE" in codes()
-    until(lambda: "resnapshot" in remedy(), 60)
+    until(lambda: "resnapshot" in remedy())
     done(mirror, remedy())
     assert "PIPELINE_REMADE" not in codes()
     assert_equal(mirror)
@@ -191,7 +191,7 @@ def test_the_remedy_of_values_that_nobody_tells(
     mirror.database.run(
         "ALTER ROLE doubter PASSWORD 'two'", "INSERT INTO doubt.vals VALUES (2, '{NaN,1.50}')"
     )
-    until(lambda: doubting().get("code") == "VALUE_IN_DOUBT", 120)
+    until(lambda: doubting().get("code") == "VALUE_IN_DOUBT")
     assert looked_up(mirror) == {"1": ["1"]}
     shown = done(mirror, doubting()["hint"])
     (remedy,) = [line for line in shown.splitlines() if line.startswith("remedy: ")]
@@ -207,10 +207,10 @@ def test_the_remedy_of_a_pipeline_that_does_not_say_whom_to_ask(
     """Its file is of an older version."""
     rewrite(mirror.context, "doubtcache", lambda _: {"paused": True})
     # The query that still knows whom to ask is over before there is something to ask.
-    until(lambda: told_state(mirror, "doubtcache") == "paused", 60)
+    until(lambda: told_state(mirror, "doubtcache") == "paused")
     mirror.database.run("INSERT INTO doubt.vals VALUES (3, '{NaN}')")
     rewrite(mirror.context, "doubtcache", lambda _: {"origin": None, "paused": False})
-    until(lambda: doubting().get("code") == "VALUE_IN_DOUBT", 120)
+    until(lambda: doubting().get("code") == "VALUE_IN_DOUBT")
     done(mirror, doubting()["hint"])
     assert load_pipeline(spec_path(mirror.context, "doubtcache")).origin is not None
     mirror.settle()
@@ -237,7 +237,7 @@ def test_the_remedy_of_sinks_that_are_not_let_go(mirror: Mirror) -> None:
         assert (code, said["code"]) == ("SINK_BUSY", "SINK_BUSY")
         assert "the engine has said nothing" in done(mirror, said["hint"])
         assert "two minutes" in hint
-        until(lambda: engine_state(context.progress).get("pid") != hanging, 120)
+        until(lambda: engine_state(context.progress).get("pid") != hanging)
     finally:
         with suppress(ProcessLookupError):
             os.kill(hanging, signal.SIGCONT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +25,7 @@ from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import elapse, settle, stays, until
 
 pytestmark = pytest.mark.stack
 
@@ -87,11 +86,14 @@ def test_a_sink_added_while_the_snapshot_runs_ends_equal_and_says_so(
 def test_an_idle_table_stays_fresh(context: Context, cache: redis.Redis) -> None:
     until(lambda: in_sync(context))
     before = {table.table: table.applied for table in lag.measure(context).tables}
-    time.sleep(3)
-    for table in lag.measure(context).tables:
-        assert table.freshness_seconds is not None
-        assert table.freshness_seconds < 3
-        assert table.applied == before[table.table]
+    elapse(3)  # older than this it would be, did nothing prove it anew
+
+    def fresh() -> bool:
+        told = lag.measure(context).tables
+        return all(t.freshness_seconds is not None and t.freshness_seconds < 3 for t in told)
+
+    until(fresh)
+    assert {table.table: table.applied for table in lag.measure(context).tables} == before
 
 
 def test_a_paused_sink_falls_behind_and_catches_up(
@@ -106,7 +108,7 @@ def test_a_paused_sink_falls_behind_and_catches_up(
         return sum(table.lag_records or 0 for table in lag.measure(context).tables)
 
     until(lambda: behind() >= 50)
-    time.sleep(1)
+    elapse(1)
     stale = next(table for table in lag.measure(context).tables if table.table == "public.items")
     assert stale.freshness_seconds is not None
     assert stale.freshness_seconds > 1
@@ -262,9 +264,7 @@ def test_a_sink_that_cannot_load_from_the_beginning_says_so_until_a_resnapshot(
         def state() -> lag.State:
             return next(found.state for found in lag.measure(context).sinks if found.sink == "latecomer")
 
-        for _ in range(10):
-            assert state() is lag.State.RESYNC_REQUIRED
-            time.sleep(0.3)
+        stays(lambda: state() is lag.State.RESYNC_REQUIRED, 3, why=state)
         (told,) = {t.remedy for t in lag.measure(context).tables if t.sink == "latecomer"}
         carry_out(told, context.registry.parent, database.run)
         settle(context)

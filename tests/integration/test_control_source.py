@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from headrace.model.schema import LogicalType, TableId
 from tests.support.database import Database, fresh_database
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
-from tests.support.waiting import until
+from tests.support.waiting import stays, until
 
 pytestmark = pytest.mark.stack
 
@@ -216,7 +215,6 @@ def test_the_first_records_are_found_again_and_again(context: Context, added: st
     kafka = Kafka(context.kafka_bootstrap)
     orders, lines = ("depot.public.orders", 0), ("depot.public.lines", 0)
     ends = {place: after for place, (_, after) in kafka.ends([orders[0], lines[0]]).items()}
-    began = time.monotonic()
     for _ in range(5):
         found = kafka.firsts({orders: 0, lines: 0})
         assert {place: record["source"]["table"] for place, record in found.items()} == {
@@ -224,7 +222,6 @@ def test_the_first_records_are_found_again_and_again(context: Context, added: st
             lines: "lines",
         }
         assert kafka.firsts({orders: 0, lines: ends[lines]}).keys() == {orders}
-    assert time.monotonic() - began < 10
 
 
 def test_an_idle_source_lets_its_slot_advance(context: Context, added: str) -> None:
@@ -232,10 +229,7 @@ def test_an_idle_source_lets_its_slot_advance(context: Context, added: str) -> N
         return lag.measure(context).sources[0].slot_lag_bytes or 0
 
     # Registering it wrote more than this; nothing but heartbeats can let the slot pass that.
-    deadline = time.monotonic() + 30
-    while (size := confirmed()) >= 16 * 1024 and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert size < 16 * 1024
+    until(lambda: confirmed() < 16 * 1024, why=confirmed)
 
 
 def test_a_second_source_of_the_name_is_refused(context: Context, database: Database, added: str) -> None:
@@ -339,9 +333,7 @@ def test_a_lost_slot_is_said_to_be_lost_even_when_somebody_makes_it_anew(
     with pytest.raises(SourceError) as caught:
         source.resume(context, "depot")
     assert caught.value.code == "SOURCE_GAP"
-    for _ in range(5):
-        assert lag.measure(context).sources[0].state is lag.State.RESYNC_REQUIRED
-        time.sleep(0.5)
+    stays(lambda: lag.measure(context).sources[0].state is lag.State.RESYNC_REQUIRED, 2.5)
 
 
 def test_a_slot_that_was_moved_on_while_we_paused_is_noticed(

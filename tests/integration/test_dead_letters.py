@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +30,7 @@ from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import settle, stays, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -184,12 +183,15 @@ def test_a_poison_record_delays_nobody_and_can_be_given_up(place: Place) -> None
     assert not lag.measure(place.context).in_sync
     assert place.dlq("discard", "--code", letter["code"])["discarded"] == 2
     assert place.waiting("lettersearch") == []
+
     # It may have been a change of any row: that none is wrong is shown by reading them all.
-    for _ in range(3):
+    def behind() -> bool:
         said = place.state("lettersearch")
-        assert said.state is lag.State.DEGRADED
-        assert said.remedy.endswith("headrace resnapshot letters public.notes")
-        time.sleep(1.0)
+        return said.state is lag.State.DEGRADED and said.remedy.endswith(
+            "headrace resnapshot letters public.notes"
+        )
+
+    stays(behind, 3, why=lambda: place.state("lettersearch"))
     runs.resnapshot(place.context, "letters", tables=[TableId("public", "notes")])
     settle(place.context)
     events = {entry.event for entry in _journal(place.context)}
@@ -232,7 +234,7 @@ def test_letters_are_replayed_while_their_table_is_read_anew(place: Place) -> No
         now = run_of(Registry(place.context.registry), run.id)
         return sum(now.counts.get("read", {}).values()) if now.phase == "reading" else 0
 
-    until(lambda: read() > 0, 60)
+    until(lambda: read() > 0)
     place.database.run("UPDATE notes SET title = 'newest' WHERE id = 41")
     done = place.dlq("replay", "--all")
     assert done["refused"] == {}

@@ -143,7 +143,7 @@ def test_a_store_restored_from_an_earlier_life_is_replayed_and_cleared(
     for key, value in kept.items():
         redis.restore(key, 0, value)
     assert len(names(redis)) == 20
-    until(lambda: names(redis) == wanted(database), 90.0)
+    until(lambda: names(redis) == wanted(database))
     settle(context)
     assert names(redis) == wanted(database)
 

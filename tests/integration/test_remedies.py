@@ -78,7 +78,7 @@ def told(mirror: Mirror, table: str, *states: State) -> str:
         found.update(t.remedy for t in seen if t.state in states and t.remedy)
         return bool(found)
 
-    until(is_told, 120)
+    until(is_told)
     assert not any(word in remedy for remedy in found for word in ("SOURCE", "SINK", "TABLE public"))
     return min(found, key=len)
 
@@ -119,7 +119,7 @@ def topic_is_trimmed(mirror: Mirror) -> None:
     before = kafka.ends([topic])[topic, 0][1]
     mirror.pause(*KINDS)
     mirror.database.run("UPDATE unread SET v = 'lost' WHERE id < 9", "DELETE FROM unread WHERE id = 9")
-    until(lambda: kafka.ends([topic])[topic, 0][1] > before, 60)
+    until(lambda: kafka.ends([topic])[topic, 0][1] > before)
     admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka()})
     end = kafka.ends([topic])[topic, 0][1]
     for future in admin.delete_records([TopicPartition(topic, 0, end)]).values():
@@ -174,7 +174,7 @@ def test_the_remedy_of_a_sink_whose_password_is_another(mirror: Mirror) -> None:
             (seen,) = [found for found in lag.measure(mirror.context).sinks if found.sink == "remedyother"]
             return seen.remedy or ""
 
-        until(lambda: "sink rotate remedyother" in remedy(), 90)
+        until(lambda: "sink rotate remedyother" in remedy())
         # The names of the settings are told, their values only the operator knows.
         words = remedy().replace("username=…", "username=remedy")
         headrace(mirror, words.replace("password=env:VARIABLE", "password=second"))
@@ -197,7 +197,7 @@ def test_the_remedy_of_a_pipeline_file_that_is_damaged(mirror: Mirror, gone: boo
         (seen,) = [found for found in lag.measure(mirror.context).sinks if found.sink == "remedycache"]
         return seen.remedy or ""
 
-    until(lambda: remedy() == "headrace sink resume remedycache", 60)
+    until(lambda: remedy() == "headrace sink resume remedycache")
     carried_out(mirror, remedy())
     mirror.database.run(f"UPDATE halved SET v = 'resumed {gone}' WHERE id = 2")
     assert_equal(mirror)

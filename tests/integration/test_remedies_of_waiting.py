@@ -57,7 +57,7 @@ def begun(mirror: Mirror) -> subprocess.Popen[bytes]:
     """Begin a recovery in a process of its own; return it once it is under way."""
     command = [HEADRACE, "recover", "waiting", "--home", str(mirror.stack.home.root)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    until(lambda: bool(recover.plan(mirror.context, "waiting").unfinished), 60)
+    until(lambda: bool(recover.plan(mirror.context, "waiting").unfinished))
     return process
 
 
@@ -103,7 +103,7 @@ def watcher_of(home: Path) -> psutil.Process | None:
 def unwatched(context: Context, home: Path) -> Iterator[None]:
     """Have the watcher hang, at a moment when it holds nothing that others need."""
     ensure_engine(context)
-    until(lambda: watcher_of(home) is not None, 60)
+    until(lambda: watcher_of(home) is not None)
     watcher = watcher_of(home)
     assert watcher is not None
 
@@ -117,7 +117,7 @@ def unwatched(context: Context, home: Path) -> Iterator[None]:
                 return False
         return True
 
-    until(hangs, 30)
+    until(hangs)
     try:
         yield
     finally:

@@ -82,8 +82,8 @@ def test_a_table_that_refuses_keeps_no_other_of_its_run_from_being_healed(mirror
             done = {(sink, table) for sink, tables in swept.items() for table in tables}
             return done == {(s, t) for s in sinks for t in (GOOD, BAD)} - {(f"{NAME}search", BAD)}
 
-        until(others_swept, 90, why=lambda: (now(mirror, run).counts, now(mirror, run).reason))
-        until(lambda: states(mirror, GOOD) == {State.STREAMING}, 30, why=lambda: lag.measure(mirror.context))
+        until(others_swept, why=lambda: (now(mirror, run).counts, now(mirror, run).reason))
+        until(lambda: states(mirror, GOOD) == {State.STREAMING}, why=lambda: lag.measure(mirror.context))
         assert keys(mirror, "good") == [{str(key) for key in range(1, 31) if key != 7}] * len(sinks)
         until(
             lambda: f"{NAME}search: {BAD}, " in now(mirror, run).reason, why=lambda: now(mirror, run).reason

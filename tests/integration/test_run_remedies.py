@@ -90,12 +90,12 @@ class Depot:
             now = run_of(Registry(self.context.registry), run.id)
             return now.phase == "reading" and sum(now.counts.get("read", {}).values()) > 100
 
-        until(begun, 60)
+        until(begun)
         return run
 
     def until_phase(self, run: ResnapshotEntry, phase: str) -> None:
         """Wait until a run has come so far."""
-        until(lambda: run_of(Registry(self.context.registry), run.id).phase == phase, 60)
+        until(lambda: run_of(Registry(self.context.registry), run.id).phase == phase)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_a_run_that_was_aborted_before_its_sweep_is_made_good_as_lag_tells(depot
         seen = [found for found in lag.measure(depot.context).tables if found.table == "public.items"]
         return seen[0].remedy
 
-    until(lambda: remedy() == "headrace resnapshot hired public.items", 60)
+    until(lambda: remedy() == "headrace resnapshot hired public.items")
     assert UNSWEPT in {found.code for found in standing(Registry(depot.context.registry), "hired")}
     assert depot.strays()
     depot.mended(remedy())

@@ -113,7 +113,7 @@ def reading(context: Context, run: ResnapshotEntry) -> None:
         now = run_of(Registry(context.registry), run.id)
         return now.phase == "reading" and sum(now.counts.get("read", {}).values()) > 100
 
-    until(begun, 60)
+    until(begun)
 
 
 def steered(database: Database, run: str) -> list[str]:
@@ -197,7 +197,7 @@ def test_a_run_under_writers_is_paused_killed_and_goes_on_while_readers_see_no_g
         command = [HEADRACE, "resnapshot", "depot", "public.items"]
         command += ["--rows-per-second", "600", "--home", str(context.registry.parent)]
         client = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        until(lambda: bool(active(Registry(context.registry), "depot")), 60)
+        until(lambda: bool(active(Registry(context.registry), "depot")))
         (run,) = active(Registry(context.registry), "depot")
         reading(context, run)
         client.kill()
@@ -292,7 +292,7 @@ def test_a_run_rests_while_the_database_is_slow_and_ends_all_the_same(
     context: Context, database: Database, cache: redis.Redis
 ) -> None:
     run = runs.start(context, "depot", tables=[ITEMS], max_latency_ms=0)
-    until(lambda: "an answer takes the database" in run_of(Registry(context.registry), run.id).reason, 60)
+    until(lambda: "an answer takes the database" in run_of(Registry(context.registry), run.id).reason)
     assert runs.wait(context, run.id).phase == "completed"
     settle(context)
     assert stored(cache) == wanted(database)

@@ -69,7 +69,7 @@ def test_the_remedy_of_a_sink_whose_targets_another_took_over(mirror: Mirror, sh
     mirror.database.run(
         f"UPDATE goods SET v = 'taken {short}' WHERE id = 1", "DELETE FROM names WHERE id = 1"
     )
-    until(lambda: "--take-over" in said(mirror, name).remedy, 90)
+    until(lambda: "--take-over" in said(mirror, name).remedy)
     assert said(mirror, name).state is State.FAILED
     mirror.database.run(f"INSERT INTO names VALUES (1, 'again {short}')")
     carry_out(said(mirror, name).remedy, mirror.stack.home.root, mirror.database.run)
@@ -90,7 +90,7 @@ def test_the_remedy_of_a_search_whose_credentials_are_others(
             assert_equal(mirror)
             before.admit_key("c2Vjb25k")
             mirror.database.run("UPDATE goods SET v = 'under a key' WHERE id = 2")
-            until(lambda: "sink rotate" in said(mirror, name).remedy, 90)
+            until(lambda: "sink rotate" in said(mirror, name).remedy)
             by_key, or_, by_password = said(mirror, name).remedy.partition("; or ")
             assert or_
             monkeypatch.setenv("VARIABLE", "c2Vjb25k")
@@ -104,7 +104,7 @@ def test_the_remedy_of_a_search_whose_credentials_are_others(
 
             before.admit_user("third", "three")
             mirror.database.run("UPDATE goods SET v = 'under a password' WHERE id = 2")
-            until(lambda: "sink rotate" in said(mirror, name).remedy, 90)
+            until(lambda: "sink rotate" in said(mirror, name).remedy)
             assert said(mirror, name).remedy == f"{by_key}; or {by_password}"
             monkeypatch.setenv("VARIABLE", "three")
             # The name of the user only the operator knows.
@@ -136,7 +136,7 @@ def test_the_remedy_of_a_table_of_the_lake_that_cannot_be_written(
     mirror.database.run(
         "UPDATE goods SET v = 'after' WHERE id = 4", "DELETE FROM goods WHERE id = 5 OR id = 30"
     )
-    until(lambda: "headrace resnapshot" in said(mirror, f"{NAME}lake").remedy, 90)
+    until(lambda: "headrace resnapshot" in said(mirror, f"{NAME}lake").remedy)
     mirror.database.run("INSERT INTO goods VALUES (5, 'came back')")
     carry_out(said(mirror, f"{NAME}lake").remedy, mirror.stack.home.root, mirror.database.run)
     assert_equal(mirror)

@@ -52,7 +52,7 @@ def at_rest(context: Context, database: Database) -> None:
 
 def told_for_good(context: Context, why: str) -> None:
     """Wait for the verdict; it names the remedy, and resuming is refused."""
-    until(lambda: seen(context).state is State.RESYNC_REQUIRED, 60)
+    until(lambda: seen(context).state is State.RESYNC_REQUIRED)
     assert why in seen(context).reason
     assert seen(context).remedy == "headrace recover broken"
     with pytest.raises(SourceError) as caught:
@@ -89,7 +89,7 @@ def test_a_connector_that_somebody_deleted_or_that_gave_up(context: Context, dat
     with Connect(context.connect_url) as connect:
         config = connect.config("headrace_broken")
         connect.delete("headrace_broken")
-        until(lambda: seen(context).state in (State.FAILED, State.RESYNC_REQUIRED, State.DEGRADED), 60)
+        until(lambda: seen(context).state in (State.FAILED, State.RESYNC_REQUIRED, State.DEGRADED))
         assert not lag.measure(context).in_sync
         # Put back with a setting that no connector can work with: it gives up, and says why.
         httpx.post(
@@ -97,8 +97,8 @@ def test_a_connector_that_somebody_deleted_or_that_gave_up(context: Context, dat
             json={"name": "headrace_broken", "config": {**config, "publication.name": "none"}},
             timeout=60,
         ).raise_for_status()
-        until(lambda: connect.state("headrace_broken").failed, 60)
-        until(lambda: seen(context).state in (State.FAILED, State.RESYNC_REQUIRED), 60)
+        until(lambda: connect.state("headrace_broken").failed)
+        until(lambda: seen(context).state in (State.FAILED, State.RESYNC_REQUIRED))
         assert seen(context).reason
 
 

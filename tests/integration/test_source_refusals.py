@@ -172,7 +172,7 @@ def test_a_slot_that_another_session_holds_while_its_source_is_recovered(
             recover.recover(context, "refused")
         assert caught.value.code == "SOURCE_SLOT_BUSY"
         carry_out(caught.value.hint, stack.home.root, database.run)
-        until(lambda: state_of(context) is lag.State.STREAMING, 60)
+        until(lambda: state_of(context) is lag.State.STREAMING)
 
 
 @pytest.mark.parametrize("in_use", [False, True])

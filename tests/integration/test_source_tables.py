@@ -111,7 +111,7 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
         "CREATE TABLE scratch (v int)",
         f"INSERT INTO coupons SELECT i, 'c' || i FROM generate_series(1, {ROWS}) i",
     )
-    until(lambda: [note.tables for note in notes(context)] == [(COUPONS, "public.scratch")], 20)
+    until(lambda: [note.tables for note in notes(context)] == [(COUPONS, "public.scratch")])
     until(lambda: lag.measure(context).in_sync)  # nothing that is captured is wrong
     told = command(stack, "headrace lag").stdout
     assert f"source tables add {NAME} {COUPONS} public.scratch" in told
@@ -181,7 +181,6 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
             {t.state for t in lag.measure(context).tables if t.table == "public.later"}
             == {State.RESYNC_REQUIRED}
         ),
-        30,
     )
     (remedy,) = {t.remedy for t in lag.measure(context).tables if t.table == "public.later"}
     assert command(stack, remedy).exit_code == 0

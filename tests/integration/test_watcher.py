@@ -77,17 +77,17 @@ def test_what_the_log_does_not_tell_is_seen_for_that_table_only_and_kept(stack: 
         for _, statement in UNTOLD.values():
             database.run(*statement.split("; "))
         wanted = {table: code for table, (code, _) in UNTOLD.items()}
-        until(lambda: all(code in found(context).get(table, ()) for table, code in wanted.items()), 30)
+        until(lambda: all(code in found(context).get(table, ()) for table, code in wanted.items()))
         assert found(context).keys() == wanted.keys()
         known = states(context)
         assert {t for t, state in known.items() if state is lag.State.RESYNC_REQUIRED} == set(UNTOLD)
         assert {t for t, state in known.items() if state is lag.State.STREAMING} == {"quiet", "cut", "parted"}
         # The application can update what Postgres refused while it was published.
-        until(lambda: not database.run("SELECT 1 FROM pg_publication_tables WHERE tablename = 'refused'"), 20)
+        until(lambda: not database.run("SELECT 1 FROM pg_publication_tables WHERE tablename = 'refused'"))
         database.run("UPDATE refused SET v = 'free'")
 
         stop_engine(context.run)
-        until(lambda: remedies(context)["quiet"].startswith("headrace sink resume"), 30)
+        until(lambda: remedies(context)["quiet"].startswith("headrace sink resume"))
         carry_out(remedies(context)["quiet"], stack.home.root, database.run)
         until(lambda: states(context)["quiet"] is lag.State.STREAMING)
         assert {t for t, s in states(context).items() if s is lag.State.RESYNC_REQUIRED} == set(UNTOLD)

@@ -11,11 +11,13 @@ import json
 import random
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tests.storm.actions import ACTIONS
 from tests.storm.plan import draw
 from tests.storm.run import Storm, rage
+from tests.support.evidence import Run, note
 from tests.support.stack import found_stack, running_stack
 
 __all__ = ["main"]
@@ -27,7 +29,8 @@ def main() -> int:
     first = asked.seed if asked.seed is not None else random.randrange(2**24)
     known = {name: action.weight for name, action in ACTIONS.items()}
     weights = {name: weight for name, weight in known.items() if not asked.only or name in asked.only}
-    passed: list[bool] = []
+    storms: list[Storm] = []
+    began = time.monotonic()
     for seed in range(first, first + asked.seeds):
         _say(f"storm {seed}; again: make storm STORM_ARGS='--seeds 1 --faults {asked.faults} --seed {seed}'")
         # A stack of its own: what one storm leaves behind is not to be another's fault.
@@ -35,10 +38,22 @@ def main() -> int:
             storm = rage(running, draw(seed, asked.faults, weights), asked.log / str(seed))
         with asked.results.open("a") as file:
             file.write(json.dumps(storm.as_dict()) + "\n")
-        passed.append(storm.passed)
+        storms.append(storm)
         _tell(storm, asked.log / str(seed))
-    _say(f"{sum(passed)} of {len(passed)} storms passed")
-    return 0 if all(passed) else 1
+    passed = sum(storm.passed for storm in storms)
+    _say(f"{passed} of {len(storms)} storms passed")
+    note(
+        Run(
+            "make storm",
+            f"{first} to {first + asked.seeds - 1}" if asked.seeds > 1 else str(first),
+            time.monotonic() - began,
+            f"{len(storms)} storms of {asked.faults} faults:"
+            f" {sum(storm.changes for storm in storms):,} changes,"
+            f" {sum(sum(storm.checked.values()) for storm in storms):,} tables checked in green",
+            [f"storm {storm.seed} failed" for storm in storms if not storm.passed],
+        )
+    )
+    return 0 if passed == len(storms) else 1
 
 
 def _arguments() -> argparse.Namespace:

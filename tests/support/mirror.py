@@ -61,7 +61,7 @@ class Mirror:
             progress = read_progress(self.context.progress, f"{self.name}{short}")
             return progress is not None and progress.state == "paused"
 
-        until(lambda: all(map(rests, shorts)), 60)
+        until(lambda: all(map(rests, shorts)))
 
     def resume(self, *shorts: str) -> None:
         """Let the sinks whose names end so go on."""

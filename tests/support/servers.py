@@ -110,7 +110,7 @@ def postgres_server(major: int, *settings: str, locales: Path | None = None) -> 
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", env=environment, **who)
         try:
             dsn = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-            until(lambda: answers(dsn), 60)
+            until(lambda: answers(dsn))
             yield dsn
         finally:
             process.send_signal(signal.SIGQUIT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from headrace.demo.stores.base import Store
 from headrace.demo.verdict import compare_all
 from headrace.demo.workload import Workload
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import elapse, settle, until
 
 __all__ = ["Shop", "open_shop"]
 
@@ -67,7 +66,7 @@ class Shop:
         """Let people write for some seconds."""
         people = self.people(seed=seed, rate=rate)
         people.start()
-        time.sleep(seconds)
+        elapse(seconds)
         return people.stop()
 
     @contextmanager

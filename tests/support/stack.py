@@ -15,7 +15,10 @@ from headrace.local.endpoints import Endpoints
 from headrace.local.home import Home
 from headrace.local.stack import Stack
 
-__all__ = ["RunningStack", "found_stack", "fresh_home", "running_stack"]
+__all__ = ["HOMES", "RunningStack", "found_stack", "fresh_home", "running_stack"]
+
+HOMES: list[Home] = []
+"""The homes of the stacks that tests have running now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,11 @@ def fresh_home() -> Iterator[Home]:
     parent = Path(tempfile.mkdtemp(prefix="headrace-test-", dir=base))
     parent.chmod(0o755)
     home = Home(parent / "home")
+    HOMES.append(home)
     try:
         yield home
     finally:
+        HOMES.remove(home)
         Stack(home).down(purge=True)
         shutil.rmtree(parent, ignore_errors=True)
 
@@ -73,4 +78,5 @@ def found_stack() -> AbstractContextManager[RunningStack] | None:
     if not root:
         return None
     stack = Stack(Home(Path(root)))
+    HOMES.append(stack.home)
     return nullcontext(RunningStack(stack, stack.endpoints()))

@@ -46,7 +46,7 @@ class _Server:
             command += ["-c", setting]
         with (self.base / f"{self.data.name}.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **_owner())
-        until(lambda: answers(self.dsn), 60)
+        until(lambda: answers(self.dsn))
 
     def stop(self, how: signal.Signals) -> None:
         if self.process is not None:

@@ -1,4 +1,4 @@
-"""Waiting for what must come true."""
+"""Waiting for what must come true, for what must stay true, for time to pass. No test sleeps elsewhere."""
 
 from __future__ import annotations
 
@@ -9,24 +9,45 @@ from headrace.control import deadletters
 from headrace.control.context import Context
 from headrace.control.deadletters import Chosen
 from headrace.demo.lookout import Lookout, behind, shows_all_since
+from tests.support.patience import LEAST_S, PATIENCE
 
-__all__ = ["letters", "settle", "until"]
+__all__ = ["elapse", "letters", "settle", "stays", "until"]
+
+_LOOK_S = 0.2
 
 
 def until(
-    true: Callable[[], bool], seconds: float = 150.0, *, why: Callable[[], object] = lambda: ""
+    true: Callable[[], object], seconds: float = LEAST_S, *, why: Callable[[], object] = lambda: ""
 ) -> None:
-    """Return as soon as something is true; fail if it does not come true in time, saying ``why``."""
-    deadline = time.monotonic() + seconds
+    """Return as soon as something is true; fail if it does not come true in time, saying ``why``.
+
+    ``seconds`` may ask for more than :data:`LEAST_S`, never for less.
+    """
+    deadline = time.monotonic() + max(seconds, LEAST_S) * PATIENCE
     while not true():
         assert time.monotonic() < deadline, f"it did not come true in time {why()}"
-        time.sleep(0.2)
+        time.sleep(_LOOK_S)
 
 
-def settle(context: Context, seconds: float = 150.0) -> None:
+def stays(true: Callable[[], object], seconds: float, *, why: Callable[[], object] = lambda: "") -> None:
+    """Fail as soon as something is not true at one of the looks of so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        assert true(), f"it did not stay true {why()}"
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(_LOOK_S)
+
+
+def elapse(seconds: float) -> None:
+    """Let time pass, where the test is about that: an age is reached, people go on writing."""
+    time.sleep(seconds)
+
+
+def settle(context: Context, seconds: float = LEAST_S) -> None:
     """Wait until it is proven that every sink shows what was committed until now; else fail, saying why."""
-    # Longer than a driver takes to come back on a loaded machine, during which the sinks count as failed.
-    last = Lookout(context).wait(shows_all_since(time.monotonic()), timeout=seconds, give_up=seconds)
+    patience = max(seconds, LEAST_S) * PATIENCE
+    last = Lookout(context).wait(shows_all_since(time.monotonic()), timeout=patience, give_up=patience)
     assert last.done, "\n".join([behind(last.report), *letters(context)])
 
 

@@ -9,7 +9,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from headrace.local.kafka import new_cluster_id
 from headrace.local.stack import Stack
 from headrace.model.errors import EnvironmentError_, StackError, UsageError
 from headrace.observe import pidfile
+from tests.support.waiting import until
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
@@ -69,10 +69,7 @@ def test_an_ended_child_that_nobody_waited_for_is_not_alive(tmp_path: Path) -> N
     with process:
         pidfile.write(path, process.pid)
         process.kill()
-        deadline = time.monotonic() + 5
-        while pidfile.alive(path) is not None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert pidfile.alive(path) is None
+        until(lambda: pidfile.alive(path) is None)
 
 
 def test_who_does_not_end_is_killed(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from sinks.base import Sink
 from sinks.contract.story import ORDERS, at, delete, order
 from sinks.memory import MemorySink
 from spark_jobs.ownership import Fenced, Holding
+from tests.support.waiting import elapse
 
 
 class Home:
@@ -62,7 +62,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def wait_until_it_looks_again() -> None:
-    time.sleep(0.3)
+    elapse(0.3)
 
 
 def refused(act: object) -> str:

@@ -177,6 +177,19 @@ def test_tests_neither_pretend_nor_look_away() -> None:
     assert not where(pretend, among=sources("tests"))
 
 
+def test_every_wait_has_one_home() -> None:
+    """What sleeps for a fixed time is too short on one machine and too long on another."""
+    homes = ("tests/support/waiting.py", "tests/bench", "tests/storm", "tests/golden")
+    sleeping = [
+        f"{path}:{node.lineno}"
+        for path, text in sources("tests")
+        if not str(path).startswith(homes)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
+    ]
+    assert not sleeping
+
+
 def test_every_kind_of_sink_has_its_file_and_its_contract() -> None:
     for kind, target in KINDS.items():
         module = target.partition(":")[0].replace(".", "/")

@@ -1,0 +1,44 @@
+"""A test on real servers may be repeated once; many repeats in one run fail it.
+
+A repeat is not a remedy: the summary names each, and its cause is to be found.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+__all__ = ["MOST", "pytest_collection_modifyitems", "pytest_configure"]
+
+MOST = 3
+"""So many repeats in one run are let pass."""
+
+
+class _Count:
+    def __init__(self) -> None:
+        self.repeats: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if str(report.outcome) == "rerun":
+            self.repeats.append(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if len(self.repeats) > MOST and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for name in self.repeats:
+            terminalreporter.write_line(f"repeated once: {name}")
+        if len(self.repeats) > MOST:
+            terminalreporter.write_line(
+                f"{len(self.repeats)} repeats are more than {MOST}: the run has failed"
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Count(), "repeats")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("stack"):
+            item.add_marker(pytest.mark.flaky(reruns=1))

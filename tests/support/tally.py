@@ -1,0 +1,114 @@
+"""What a run of the tests took, and the table that `.ci/run` ends with.
+
+Where ``HEADRACE_TEST_TALLY`` names a file, each run of pytest appends one line of JSON to it, and `.ci/run`
+one for each of its phases; ``python -m tests.support.tally FILE`` prints the table. The long tests
+(``make deep``) also note their run in docs/evidence.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.evidence import Run, note
+
+__all__ = ["Tally", "pytest_configure", "table"]
+
+FILE = "HEADRACE_TEST_TALLY"
+SLOWEST = 15
+
+
+class Tally:
+    """Seconds, outcomes and repeats of one run of the tests.
+
+    Attributes:
+        seconds: Test → seconds with set-up and tear-down, of all its tries.
+        outcomes: Outcome → tests.
+        repeats: Tests that were run again, a name for each repeat.
+        failed: Tests that failed.
+    """
+
+    def __init__(self, level: str) -> None:
+        self.level = level
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.outcomes: Counter[str] = Counter()
+        self.repeats: list[str] = []
+        self.failed: list[str] = []
+        self._began = time.monotonic()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if str(report.outcome) == "rerun":
+            self.repeats.append(report.nodeid)
+        elif report.when == "call" or report.outcome != "passed":
+            self.outcomes[report.outcome] += 1
+            if report.failed:
+                self.failed.append(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if file := os.environ.get(FILE):
+            with Path(file).open("a") as lines:
+                lines.write(json.dumps(self.as_dict()) + "\n")
+        if self.level == "deep":
+            self._note(session.testscollected)
+
+    def _note(self, collected: int) -> None:
+        begun = self.outcomes.total()
+        note(
+            Run(
+                "make deep",
+                f"PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', '')}",
+                time.monotonic() - self._began,
+                f"{begun} tests" + (f", {collected - begun} not begun" if begun < collected else ""),
+                [f"failed: `{name}`" for name in self.failed] + [f"repeated: `{n}`" for n in self.repeats],
+            )
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it JSON-ready; of the seconds of single tests only the slowest."""
+        slowest = sorted(self.seconds.items(), key=lambda one: -one[1])[:SLOWEST]
+        return {
+            "level": self.level,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "tests": self.outcomes.total(),
+            "outcomes": dict(self.outcomes),
+            "repeats": self.repeats,
+            "slowest": [[name, round(seconds, 1)] for name, seconds in slowest],
+        }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.option.collectonly:
+        config.pluginmanager.register(Tally(os.environ.get("HEADRACE_TEST_LEVEL", "tests")), "tally")
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Return the table of a check: phases, the runs of tests within them, repeats, the slowest tests."""
+    rows = [f"{'phase':<22}{'seconds':>9}{'tests':>8}{'failed':>8}{'repeats':>9}"]
+    total = 0.0
+    for line in lines:
+        if "phase" in line:
+            rows.append(f"{line['phase']:<22}{line['seconds']:>9.0f}")
+            total += line["seconds"]
+            continue
+        failed = line["tests"] - line["outcomes"].get("passed", 0)
+        name, repeats = f"  {line['level']}", len(line["repeats"])
+        rows.append(f"{name:<22}{line['seconds']:>9.0f}{line['tests']:>8}{failed:>8}{repeats:>9}")
+    rows.append(f"{'all':<22}{total:>9.0f}")
+    runs = [line for line in lines if "phase" not in line]
+    rows += [f"repeated: {name}" for line in runs for name in line["repeats"]]
+    slowest = sorted(((s, name) for line in runs for name, s in line["slowest"]), reverse=True)[:SLOWEST]
+    rows += ["", f"the {len(slowest)} slowest tests, with set-up and tear-down"] if slowest else []
+    rows += [f"{seconds:>8.1f} s  {name}" for seconds, name in slowest]
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table([json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]) + "\n")

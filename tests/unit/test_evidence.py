@@ -1,0 +1,24 @@
+"""Runs of what is run by hand note themselves, each in the place of the last one of its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.evidence import PAGE, Run, note
+
+
+def test_a_run_takes_the_place_of_the_last_one_of_its_name(tmp_path: Path) -> None:
+    page = tmp_path / "evidence.md"
+    before = PAGE.read_text(encoding="utf-8")
+    page.write_text(before, encoding="utf-8")
+    note(Run("make one", "5", 61.6, "3 tests", ["failed: `a|b`"]), page)
+    note(Run("make two", "6", 1_000, "4 tests", []), page)
+    note(Run("make one", "7", 2, "3 tests", []), page)
+    text = page.read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith("| make one |")]
+    assert line.endswith("| 7 | 2 | 3 tests | nothing |")
+    assert "| 6 | 1,000 | 4 tests | nothing |" in text
+    assert [line for line in text.splitlines() if not line.startswith("| make")] == [
+        line for line in before.splitlines() if not line.startswith("| make")
+    ]
+    assert {line for line in before.splitlines() if line.startswith("| make")} <= set(text.splitlines())
