@@ -20,7 +20,6 @@ pytest_plugins = [
     "tests.support.postmortem",
     "tests.support.repeats",
     "tests.support.tally",
-    "tests.support.tidy",
 ]
 
 # How long an example takes says more of the machine than of the code.
