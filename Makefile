@@ -23,7 +23,10 @@ ifndef HASHSEED
 HASHSEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
 PYTEST = env PYTHONHASHSEED=$(HASHSEED) HEADRACE_TEST_LEVEL=$@ $(BIN)/pytest $(PYTEST_ARGS)
-SUITE := tests/unit tests/property tests/contract tests/integration tests/e2e tests/faults
+# Two halves of the tests on real servers, for they mostly wait: each has a stack of its own.
+STORES := tests/property tests/contract tests/e2e
+CONTROL := tests/unit tests/integration tests/faults
+SUITE := $(STORES) $(CONTROL)
 # What PYTEST_ARGS choose may all be in the other half.
 NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 
@@ -32,7 +35,7 @@ NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test unit servers deep test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
+.PHONY: help demo up down status test unit stores control deep test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -51,7 +54,7 @@ status: $(READY) ## Show the servers of the local stack and where they listen
 
 test: $(READY) ## Run the tests, but for the long ones (make deep): those without servers beside those with real ones
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
-	@$(MAKE) -j2 HASHSEED=$(HASHSEED) unit servers
+	@$(MAKE) -j3 HASHSEED=$(HASHSEED) unit stores control
 
 deep: $(READY) ## Run the long tests that `make test` leaves out: all, or as many as fit (MINUTES=35)
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
@@ -63,8 +66,11 @@ test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUD
 unit: $(READY) ## Run the tests that need no server
 	@nice $(PYTEST) -m "not stack and not deep" $(SUITE) || $(NONE)
 
-servers: $(READY) ## Run the tests on real servers, which it starts
-	@$(PYTEST) -m "stack and not deep" $(SUITE) || $(NONE)
+stores: $(READY) ## Run the tests on real servers of what stores hold in the end
+	@$(PYTEST) -m "stack and not deep" $(STORES) || $(NONE)
+
+control: $(READY) ## Run the tests on real servers of commands, status and faults
+	@$(PYTEST) -m "stack and not deep" $(CONTROL) || $(NONE)
 
 e2e: $(READY) ## Run the whole chain end to end
 	@$(PYTEST) tests/e2e

@@ -19,7 +19,9 @@ __all__ = [
     "Capture",
     "Hold",
     "Keys",
+    "Left",
     "Source",
+    "Wait",
     "Weakness",
     "most_bytes",
     "topic_of",
@@ -103,6 +105,32 @@ class Weakness:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What stays in a database when a source goes.
+
+    Args:
+        statements: By which somebody with the rights removes it; empty when nothing stays.
+        why: Why it stays.
+    """
+
+    statements: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody of the database for whom the connector waits.
+
+    Args:
+        who: In words, with names and seconds.
+        ends: The statement that ends it.
+    """
+
+    who: str
+    ends: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """What the database keeps for the connector.
 
@@ -121,6 +149,8 @@ class Hold:
         flushed: Position up to which the log is on disk; None when unknown.
         timeline: The log's timeline; None when unknown.
         ancestry: Earlier timeline → position at which the log left it; without those it does not tell of.
+        waits: For whom the slot waits that is being made; empty once it is.
+        elsewhere: The database to which a slot of the connector's name belongs, when it is not ours.
     """
 
     exists: bool
@@ -137,6 +167,8 @@ class Hold:
     flushed: int | None = None
     timeline: int | None = None
     ancestry: Mapping[int, int] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+    elsewhere: str = ""
 
 
 @runtime_checkable
@@ -183,8 +215,11 @@ class Source(Protocol):
         """Create what the connector needs in the database; idempotent, all or nothing."""
         ...
 
-    def teardown(self, capture: Capture) -> None:
-        """Remove what :meth:`setup` and the connector made; idempotent."""
+    def teardown(self, capture: Capture) -> Left:
+        """Remove what :meth:`setup` and the connector made, the slot first; idempotent.
+
+        What the database does not let us remove is left, and told.
+        """
         ...
 
     def leftovers(self, capture: Capture) -> tuple[str, ...]:

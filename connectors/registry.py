@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 from connectors.base import Source
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableSchema
 
-__all__ = ["KINDS", "build", "kind_of", "why_unreadable"]
+__all__ = ["KINDS", "build", "kind_of", "misread", "why_unreadable"]
 
 KINDS: dict[str, str] = {
     "postgres": "connectors.postgres:PostgresSource",
 }
 _UNREADABLE = {"postgres": "connectors.postgres.reread:why_unreadable"}
+_MISREAD = {"postgres": "connectors.postgres.specimens:misread"}
 _SCHEMES = {"postgres": "postgres", "postgresql": "postgres"}
 
 
@@ -59,3 +62,18 @@ def why_unreadable(kind: str, schema: TableSchema) -> str:
         return ""
     module, _, name = _UNREADABLE[kind].partition(":")
     return str(getattr(import_module(module), name)(schema))
+
+
+def misread(kind: str, records: Sequence[Mapping[str, Any]]) -> str:
+    """Return why values cannot be believed, by records of the heartbeat; empty when they can."""
+    if kind not in _MISREAD:
+        return ""
+    module, _, name = _MISREAD[kind].partition(":")
+    look = getattr(import_module(module), name)
+    types = sorted({told for record in records for told in look(record.get("after") or {})})
+    if not types:
+        return ""
+    return (
+        f"the connector tells values of {', '.join(types)} as others; mend the Connect worker's time zone,"
+        " driver or options first"
+    )

@@ -73,8 +73,11 @@ class Sink(Protocol):
     """Of so many rows of a table a call of :meth:`apply` is made while more are coming: few where the store
     works on some while the next are made, many where a call has a large cost of its own."""
 
-    def check(self) -> list[Finding]:
-        """Return what speaks for or against using this store; called at registration."""
+    def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
+        """Return what speaks for or against using this store for these tables; changes nothing.
+
+        Called at registration; without tables it is about the store alone.
+        """
         ...
 
     def prepare(self, schema: TableSchema) -> None:
@@ -84,6 +87,10 @@ class Sink(Protocol):
             SinkError: With ``table`` set: what is there has another shape than the table and cannot be given
                 it. A shadow can take its place.
         """
+        ...
+
+    def exists(self, schema: TableSchema) -> bool:
+        """Return whether there is anything of the table's target: what :meth:`prepare` makes, or a part."""
         ...
 
     def target(self, schema: TableSchema) -> Target:

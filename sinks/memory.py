@@ -65,12 +65,16 @@ class MemorySink:
         self.config = config or _Config()
         self._store = self._stores.setdefault((self.config.store, self.config.shadow), _Store())
 
-    def check(self) -> list[Finding]:
+    def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
+        del schemas
         message = "The memory sink forgets everything when its process ends."
         return [Finding(Severity.WARNING, "MEMORY_FORGETS", message, "Use it for tests only.")]
 
     def prepare(self, schema: TableSchema) -> None:
         self._store.tables.setdefault(schema.table, {})
+
+    def exists(self, schema: TableSchema) -> bool:
+        return schema.table in self._store.tables
 
     def target(self, schema: TableSchema) -> Target:
         return Target(schema.table, {"store": self.config.store, SHADOW: self.config.shadow})

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, get_args
 
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from headrace.config.references import resolved
 from headrace.model.errors import UsageError
 from sinks.base import Sink
 
-__all__ = ["KINDS", "build", "config_model", "secret_names"]
+__all__ = ["KINDS", "build", "config_model", "secret_names", "setting_of"]
 
 KINDS: dict[str, str] = {
     "memory": "sinks.memory:MemorySink",
@@ -43,6 +44,26 @@ def secret_names(kind: str) -> frozenset[str]:
     return frozenset(
         name for name, field in fields if SecretStr in (field.annotation, *get_args(field.annotation))
     )
+
+
+def setting_of(kind: str, name: str, text: str) -> Any:
+    """Return the value that a person writes as ``text`` for a setting.
+
+    A setting that takes texts gets it as it stands: a user name or a prefix of digits is no number. For
+    others, and for names that are no setting of the kind, it is JSON where it can be.
+    """
+    field = config_model(kind).model_fields.get(name)
+    if field is not None and not (text == "null" and type(None) in get_args(field.annotation)):
+        try:
+            value = TypeAdapter(field.annotation).validate_python(text)
+        except ValidationError:
+            pass
+        else:
+            return value if isinstance(value, (bool, int, float)) else text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def build(kind: str, name: str, settings: Mapping[str, Any]) -> Sink:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from connectors.base import Capture, Hold, Keys
+from connectors.base import Capture, Hold, Keys, Left
 from connectors.postgres import (
     by_key,
     catalogue,
@@ -20,6 +20,7 @@ from connectors.postgres import (
     publication,
     reread,
     rights,
+    server,
     setup,
     suspects,
 )
@@ -29,13 +30,14 @@ from connectors.postgres.properties import connector_properties, pattern
 from connectors.postgres.session import address, parameters, session
 from connectors.postgres.watch import PostgresWatch
 from connectors.watch import Watch
+from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["PostgresSource"]
 
-_FAILOVER_SLOTS = 170_000
+_NOT_OURS_TO_DROP = ("SOURCE_DENIED", "SOURCE_REFUSED")
 
 
 class PostgresSource:
@@ -73,7 +75,7 @@ class PostgresSource:
     ) -> list[Finding]:
         with self._session() as connection:
             told = preflight.check_tables(connection, tables, keys or {}, spread=partitions > 1)
-            return [*preflight.check_server(connection), *told]
+            return [*server.check_server(connection), *told]
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         with self._session() as connection:
@@ -82,10 +84,16 @@ class PostgresSource:
     def setup(self, capture: Capture) -> None:
         self._patiently(lambda connection: setup.create(connection, capture))
 
-    def teardown(self, capture: Capture) -> None:
+    def teardown(self, capture: Capture) -> Left:
         with self._session() as connection:
             setup.drop_slot(connection, capture.connector)
-        self._patiently(lambda connection: setup.forget(connection, capture))
+        try:
+            self._patiently(lambda connection: setup.forget(connection, capture))
+        except SourceError as error:
+            if error.code not in _NOT_OURS_TO_DROP:
+                raise
+            return Left(setup.leftovers(capture)[1:], error.message)
+        return Left()
 
     def leftovers(self, capture: Capture) -> tuple[str, ...]:
         return setup.leftovers(capture)
@@ -100,9 +108,9 @@ class PostgresSource:
         with self._session() as connection:
             info = connection.info
             used = {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
-            failover_slots = info.server_version >= _FAILOVER_SLOTS
+            version = info.server_version
         address = {**self._known, **used}
-        return connector_properties(capture, address, failover_slots=failover_slots, unread=unread)
+        return connector_properties(capture, address, version=version, unread=unread)
 
     def publish(self, capture: Capture) -> None:
         self._patiently(lambda connection: publication.publish(connection, capture))

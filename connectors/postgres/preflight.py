@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from psycopg.rows import DictRow
 
@@ -28,31 +29,7 @@ from connectors.postgres.unheld import count_unheld
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 
-__all__ = ["check_server", "check_tables"]
-
-_OLDEST = 14
-_LONG_S = 60
-
-_SERVER = """
-SELECT current_setting('server_version_num')::int AS version,
-       current_setting('server_version') AS version_text,
-       current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS standby,
-       current_setting('max_replication_slots')::int AS slots,
-       (SELECT count(*) FROM pg_replication_slots) AS slots_used,
-       current_setting('max_wal_senders')::int AS senders,
-       (SELECT count(*) FROM pg_stat_replication) AS senders_used,
-       (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS keep_mb,
-       current_user::text AS role, current_database()::text AS database,
-       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user) AS may_replicate,
-       has_database_privilege(current_database(), 'CREATE') AS may_create,
-       (SELECT n.nspowner::regrole::text FROM pg_namespace n WHERE n.nspname = 'headrace' AND NOT
-            (has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE'))) AS shut_by,
-       EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname IN ('rds_replication', 'azure_pg_admin')
-               AND pg_has_role(current_user, r.oid, 'MEMBER')) AS may_replicate_by_role,
-       (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::int
-        FROM pg_stat_activity WHERE backend_type = 'client backend' AND xact_start IS NOT NULL
-          AND datname = current_database() AND pid <> pg_backend_pid()) AS oldest_s
-"""
+__all__ = ["check_tables"]
 
 _TABLES = """
 SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS persistence,
@@ -120,85 +97,10 @@ def _ok(code: str, message: str) -> Finding:
     return Finding(Severity.OK, code, message)
 
 
-def check_server(connection: Session) -> Iterator[Finding]:
-    """Yield what the server's version, settings and our role's rights say."""
-    (server,) = rows(connection, _SERVER)
-    role, database = server["role"], server["database"]
-    if server["version"] // 10_000 < _OLDEST:
-        yield _error(
-            "SOURCE_VERSION",
-            f"Postgres {server['version_text']} is too old.",
-            f"Use Postgres {_OLDEST} or newer.",
-        )
-    else:
-        yield _ok("SOURCE_VERSION", f"Postgres {server['version_text']}")
-    if server["standby"]:
-        yield _error(
-            "SOURCE_STANDBY",
-            "This server is a standby and takes no writes.",
-            "Give the address of the primary.",
-        )
-    if server["wal_level"] != "logical":
-        yield _error(
-            "SOURCE_WAL_LEVEL",
-            f"wal_level is {server['wal_level']}, but must be logical.",
-            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres",
-        )
-    else:
-        yield _ok("SOURCE_WAL_LEVEL", "wal_level is logical")
-    yield _free(
-        "SOURCE_SLOTS", "replication slot", "max_replication_slots", server["slots"], server["slots_used"]
-    )
-    yield _free("SOURCE_SENDERS", "WAL sender", "max_wal_senders", server["senders"], server["senders_used"])
-    if not (server["may_replicate"] or server["may_replicate_by_role"]):
-        yield _error(
-            "SOURCE_REPLICATION_RIGHT",
-            f"The role {role} may not replicate.",
-            f"ALTER ROLE {quoted(role)} REPLICATION;",
-        )
-    else:
-        yield _ok("SOURCE_REPLICATION_RIGHT", f"the role {role} may replicate")
-    if not server["may_create"]:
-        yield _error(
-            "SOURCE_CREATE_RIGHT",
-            f"The role {role} may not create a schema and a publication in {database}.",
-            f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)};",
-        )
-    if server["shut_by"]:
-        yield _error(
-            "SOURCE_SCHEMA_RIGHT",
-            f"The schema for our tables, headrace, belongs to {server['shut_by']}; {role} may not use it.",
-            f"GRANT USAGE, CREATE ON SCHEMA headrace TO {quoted(role)};",
-        )
-    if server["keep_mb"] == -1:
-        yield _warning(
-            "SOURCE_WAL_UNBOUNDED",
-            "max_slot_wal_keep_size is unlimited: while the connector is down, WAL can fill the disk.",
-            "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
-            "  -- beyond it the slot is lost and a resnapshot is needed",
-        )
-    if server["oldest_s"] > _LONG_S:
-        yield _warning(
-            "SOURCE_LONG_TRANSACTION",
-            f"A transaction has been open for {server['oldest_s']} s; creating the slot waits for its end.",
-            "SELECT pid, xact_start, state FROM pg_stat_activity ORDER BY xact_start;",
-        )
-
-
-def _free(code: str, thing: str, setting: str, total: int, used: int) -> Finding:
-    if total - used < 1:
-        return _error(
-            code,
-            f"No {thing} is free: {used} of {total} are taken.",
-            f"ALTER SYSTEM SET {setting} = {used + 4};  -- then restart Postgres",
-        )
-    return _ok(code, f"{total - used} of {total} {thing}s are free")
-
-
 def check_tables(
     connection: Session, tables: Sequence[TableId], keys: Keys, *, spread: bool = False
 ) -> Iterator[Finding]:
-    """Yield what speaks for or against each table.
+    """Yield what speaks for or against each table, which the findings name.
 
     Args:
         connection: To the database.
@@ -217,16 +119,17 @@ def check_tables(
     fit: list[TableId] = []
     for table in tables:
         if table not in located:
-            yield _error(
+            missing = _error(
                 "SOURCE_TABLE_MISSING",
                 f"There is no table {table}.",
                 "Names are case-sensitive: schema.table.",
             )
+            yield replace(missing, table=table)
             continue
         row = described[located[table]]
         if row["kind"] not in ("r", "p"):
             what = f"{table} is a view, a foreign table or the like; only tables can be captured."
-            yield _error("SOURCE_TABLE_KIND", what)
+            yield replace(_error("SOURCE_TABLE_KIND", what), table=table)
             continue
         troubles = [*_kind(table, row), *check_rights(table, row)]
         key = keys.get(table)
@@ -238,14 +141,14 @@ def check_tables(
             excluded = {name for name, _, why in left.get(table, []) if why in LEFT_OUT}
             troubles += check_values(connection, table, set(row["columns"]) - excluded)
             troubles += count_unheld(connection, table, excluded)
-        yield from troubles
+        yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             fit.append(table)
     for schema in read_tables(connection, fit, keys):
         yield _ok("SOURCE_TABLE", f"{schema.table}: key ({', '.join(schema.key)})")
         if spread:
             full = full_identity(schema.table, described[located[schema.table]])
-            yield from check_spread(connection, schema, full)
+            yield from (replace(one, table=schema.table) for one in check_spread(connection, schema, full))
         if why := why_unreadable(schema):
             yield _warning(
                 "SOURCE_TABLE_REREAD",

@@ -45,7 +45,7 @@ def connector_properties(
     capture: Capture,
     address: Mapping[str, str],
     *,
-    failover_slots: bool,
+    version: int,
     unread: Collection[TableId] = (),
 ) -> dict[str, str]:
     """Return the properties of the Debezium connector.
@@ -53,7 +53,7 @@ def connector_properties(
     Args:
         capture: What to capture.
         address: libpq parameters of the database; its password is not used.
-        failover_slots: Whether the server knows slots that survive a failover (Postgres 17).
+        version: Of the server, as ``server_version_num`` tells it.
         unread: Tables that the initial snapshot leaves out.
 
     Raises:
@@ -76,40 +76,55 @@ def connector_properties(
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
-        **_database(address, host, capture.password, capture.connector),
+        **_database(address, host, capture, version),
         **_scope(capture, unread),
-        **_stream(capture, failover_slots=failover_slots),
+        **_stream(capture, failover_slots=version >= FAILOVER_SLOTS),
         **_values(capture),
         **_kafka(capture),
     }
 
 
-# What role and database say is not heeded. Intervals in another style are read as zero years, doubles are
-# rounded, binary values in another format and money in another country's notation stop the connector, and
-# rows that row security hides would be taken for rows that are gone.
+# What role, database and server say is not heeded. Intervals in another style are read as zero years, doubles
+# are rounded, binary values in another format and money in another country's notation stop the connector, and
+# rows that row security hides would be taken for rows that are gone. A limit of time would end the first
+# snapshot, which would then begin again and again; and a heartbeat is a write.
 _SETTINGS = {
     "IntervalStyle": "postgres",
     "bytea_output": "hex",
     "extra_float_digits": "1",
     "lc_monetary": "C",
     "row_security": "off",
+    "default_transaction_read_only": "off",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "wal_sender_timeout": "60s",
 }
-_OPTIONS = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+_SETTINGS_SINCE = {170_000: {"transaction_timeout": "0"}}
+FAILOVER_SLOTS = 170_000
+"""The first version whose slots survive a failover."""
 
 
-def _database(address: Mapping[str, str], host: str, password: str, connector: str) -> dict[str, str]:
+def _options(version: int) -> str:
+    later = [settings for since, settings in _SETTINGS_SINCE.items() if version >= since]
+    known = {**_SETTINGS, **{name: value for settings in later for name, value in settings.items()}}
+    return " ".join(f"-c {name}={value}" for name, value in known.items())
+
+
+def _database(address: Mapping[str, str], host: str, capture: Capture, version: int) -> dict[str, str]:
     properties = {
         "database.hostname": host,
         "database.port": address.get("port", "5432"),
         "database.user": address["user"],
         "database.dbname": address.get("dbname", address["user"]),
         "database.sslmode": "prefer",
-        "driver.options": _OPTIONS,
+        "driver.options": _options(version),
         # By this name the sessions are known that keep an application waiting, see give_way.
-        "database.initial.statements": f"SET application_name TO '{connector}'",
+        "database.initial.statements": f"SET application_name TO '{capture.connector}'",
         **{_TLS[name]: value for name, value in address.items() if name in _TLS},
     }
-    return {**properties, "database.password": password} if password else properties
+    return {**properties, "database.password": capture.password} if capture.password else properties
 
 
 def _scope(capture: Capture, unread: Collection[TableId]) -> dict[str, str]:
@@ -142,6 +157,8 @@ def _stream(capture: Capture, *, failover_slots: bool) -> dict[str, str]:
         **({"slot.failover": "true"} if failover_slots else {}),
         "publication.name": capture.connector,
         "publication.autocreate.mode": "disabled",  # setup() made it, in one transaction
+        # What other programs write with pg_logical_emit_message is not for us, and may be of any size.
+        "message.prefix.include.list": "(?-i:headrace)",
         "snapshot.mode": "initial",  # any other mode hides a gap in history
         "snapshot.fetch.size": "10240",
         "snapshot.max.threads": str(settings.snapshot_threads),

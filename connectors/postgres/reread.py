@@ -18,14 +18,19 @@ _AS_TEXT = {LogicalType.TIME, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ}
 def why_unreadable(schema: TableSchema) -> str:
     """Return why a table cannot be read anew; empty when it can.
 
-    While it reads, the connector keeps the table's name without quotes and parses it again; and it compares
-    such keys with texts, which Postgres refuses, and then reads no further table either.
+    While it reads, the connector keeps the table's name without quotes and parses it again; it compares
+    such keys with texts, which Postgres refuses, and then reads no further table either; and a key that it
+    cannot note down ends it at each start.
     """
     table = schema.table
     if _UNPARSED.search(table.schema) or _UNPARSED.search(table.name):
         return "its name holds a blank, a dot, a quote or a bracket"
     if not _AS_TEXT.isdisjoint(column.type for column in schema.key_columns):
         return "its key holds a time or a timestamp"
+    if any(column.dimensions for column in schema.key_columns):
+        return "its key holds an array"
+    if any(column.native == "money" for column in schema.key_columns):
+        return "its key holds money"
     return ""
 
 

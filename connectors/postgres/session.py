@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
+from connectors.postgres.way_in import way_in
 from headrace.config.secrets import is_secret, mask_text
 from headrace.model.errors import SourceError, UsageError
 from headrace.model.schema import TableId
@@ -19,7 +20,17 @@ from headrace.model.schema import TableId
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
-__all__ = ["Session", "address", "connect", "identifier", "parameters", "quoted", "rows", "session"]
+__all__ = [
+    "Session",
+    "address",
+    "connect",
+    "identifier",
+    "parameters",
+    "quoted",
+    "rows",
+    "session",
+    "told_by",
+]
 
 Session = psycopg.Connection[DictRow]
 _TIMEOUT_S = 10
@@ -30,6 +41,15 @@ _PATIENCE: Mapping[str, Any] = {
     "tcp_user_timeout": 30_000,
 }
 """A database that goes without a word is given up after half a minute, not after the system's hours."""
+_SETTINGS = """
+SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
+    ('IntervalStyle', 'postgres'), ('DateStyle', 'ISO, MDY'), ('bytea_output', 'hex'),
+    ('extra_float_digits', '1'), ('lc_monetary', 'C'), ('quote_all_identifiers', 'off'),
+    ('default_transaction_read_only', 'off'), ('statement_timeout', '0'), ('lock_timeout', '0'),
+    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('transaction_timeout', '0')
+) AS wanted(name, value) USING (name)
+"""
+"""What role, database and server say is not heeded; a version takes those settings that it knows."""
 
 
 def parameters(dsn: str) -> dict[str, str]:
@@ -82,6 +102,7 @@ def connect(
     settings: dict[str, Any] = {
         "connect_timeout": _TIMEOUT_S,
         "application_name": name,
+        "client_encoding": "UTF8",  # else names of a database in SQL_ASCII are bytes
         **_PATIENCE,
         **known,
     }
@@ -106,20 +127,21 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
             (``SOURCE_DENIED``, ``SOURCE_REFUSED``).
     """
     try:
-        connection = connect(known, autocommit=autocommit)
+        connection = connect(known)
+        connection.execute(_SETTINGS)
+        connection.autocommit = autocommit
     except psycopg.OperationalError as error:
         raise SourceError(
-            f"The database does not let us in: {_first_line(error)}",
+            f"The database does not let us in: {told_by(error)}",
             code="SOURCE_UNREACHABLE",
-            hint="`headrace up` starts the local one; of another, check host, port, user, password, database"
-            " name and pg_hba.conf.",
+            hint=way_in(str(error)),
         ) from error
     try:
         with connection:
             yield connection
     except psycopg.errors.InsufficientPrivilege as error:
         raise SourceError(
-            f"The database denies it: {_first_line(error)}",
+            f"The database denies it: {told_by(error)}",
             code="SOURCE_DENIED",
             hint=f"Run `headrace source check {whose}` for the GRANT statements that are missing.",
         ) from error
@@ -130,7 +152,7 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
             hint="Try again when the other session has ended; see pg_stat_activity and pg_locks.",
         ) from error
     except psycopg.Error as error:
-        raise SourceError(f"The database refuses: {_first_line(error)}", code="SOURCE_REFUSED") from error
+        raise SourceError(f"The database refuses: {told_by(error)}", code="SOURCE_REFUSED") from error
 
 
 def rows(connection: Session, statement: LiteralString | sql.Composed, *values: Any) -> list[DictRow]:
@@ -154,7 +176,8 @@ def _shorter(told: str, seconds: int) -> int:
     return min(wanted, seconds) if wanted > 0 else seconds
 
 
-def _first_line(error: psycopg.Error) -> str:
+def told_by(error: psycopg.Error) -> str:
+    """Return the first line of what the database said, without a password."""
     text = error.diag.message_primary or str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return mask_text(lines[0] if lines else type(error).__name__)

@@ -10,8 +10,9 @@ import psycopg
 from psycopg import sql
 
 from connectors.base import Capture, Hold
-from connectors.postgres import publication
+from connectors.postgres import publication, specimens
 from connectors.postgres.session import Session, identifier, rows
+from connectors.postgres.waits import open_transactions
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
@@ -25,7 +26,7 @@ SELECT to_jsonb(s) ->> 'invalidation_reason' AS reason, s.active, s.wal_status,
        pg_wal_lsn_diff(s.confirmed_flush_lsn, '0/0')::bigint AS confirmed,
        pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint AS held,
        pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint AS unconfirmed,
-       s.safe_wal_size::bigint AS spare
+       s.safe_wal_size::bigint AS spare, s.database::text AS database, current_database()::text AS ours
 FROM pg_replication_slots s WHERE s.slot_name = %s
 """
 _PUBLISHED = """
@@ -65,16 +66,11 @@ def create(connection: Session, capture: Capture) -> None:
             "CREATE TABLE IF NOT EXISTS {} (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data text)"
         ).format(identifier(capture.signals))
     )
-    connection.execute(
-        sql.SQL("CREATE TABLE IF NOT EXISTS {} (id smallint PRIMARY KEY, at timestamptz NOT NULL)").format(
-            identifier(capture.heartbeat)
-        )
-    )
-    connection.execute(
-        sql.SQL("INSERT INTO {} VALUES (1, clock_timestamp()) ON CONFLICT (id) DO NOTHING").format(
-            identifier(capture.heartbeat)
-        )
-    )
+    beat = identifier(capture.heartbeat)
+    made = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id smallint PRIMARY KEY, at timestamptz NOT NULL, {})")
+    connection.execute(made.format(beat, sql.SQL(specimens.columns())))
+    first = sql.SQL("INSERT INTO {} VALUES (1, clock_timestamp(), {}) ON CONFLICT (id) DO NOTHING")
+    connection.execute(first.format(beat, sql.SQL(specimens.values())))
     publication.publish(connection, capture)
 
 
@@ -154,6 +150,9 @@ def hold(connection: Session, capture: Capture) -> Hold:
     lost = ""
     if slot["reason"] or slot["wal_status"] == "lost":
         lost = f"the slot was invalidated ({slot['reason'] or 'wal_removed'})"
+    elsewhere = slot["database"] if slot["database"] != slot["ours"] else ""
+    if elsewhere:
+        lost = f"the connector's slot is in database {elsewhere}, not in {slot['ours']}"
     return Hold(
         exists=True,
         active=slot["active"],
@@ -165,6 +164,8 @@ def hold(connection: Session, capture: Capture) -> Hold:
         system=clock["system"],
         now_ms=clock["now_ms"],
         uncaptured=uncaptured,
+        waits=open_transactions(connection) if slot["confirmed"] is None else (),
+        elsewhere=elsewhere,
     )
 
 

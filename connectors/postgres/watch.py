@@ -106,7 +106,12 @@ class PostgresWatch:
             if before is None or before["oid"] is None or now["oid"] is None:
                 continue
             if before["oid"] != now["oid"]:
-                yield Trouble(schema.table, "TABLE_ANEW", True, "the table was dropped and made anew")
+                yield Trouble(
+                    schema.table,
+                    "TABLE_ANEW",
+                    True,
+                    "another table has its name now: it was dropped and made anew, or renamed",
+                )
                 continue
             yield from changed(schema, before, now)
             yield from came_and_went(schema, before, now, ask)

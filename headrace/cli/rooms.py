@@ -43,7 +43,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         "Show it all: local servers, a sample shop, three sinks, live writes, then every row compared.",
     ),
     "source": ("source", "The source database: check, add, list, show, remove."),
-    "sink": ("sink", "Derived stores: add, list, show, pause, resume, remove."),
+    "sink": ("sink", "Derived stores: check, add, list, show, pause, resume, remove."),
     "dlq": ("dlq", "Records a sink could not take: list, show, replay, discard."),
 }
 """Command → the module that registers it, and its line in the list of commands; without one it is hidden."""

@@ -117,9 +117,11 @@ def print_findings(findings: Iterable[Finding], *, quiet_ok: bool = False) -> No
 
 
 def findings_as_dicts(findings: Iterable[Finding]) -> list[dict[str, str]]:
-    """Return findings JSON-ready."""
+    """Return findings JSON-ready; one about a table names it."""
     return [
-        {"severity": f.severity.value, "code": f.code, "message": f.message, "hint": f.hint} for f in findings
+        {"severity": f.severity.value, "code": f.code, "message": f.message, "hint": f.hint}
+        | ({"table": str(f.table)} if f.table is not None else {})
+        for f in findings
     ]
 
 

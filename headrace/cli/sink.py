@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,17 +13,20 @@ from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import age, findings_as_dicts, grid, number, print_findings, say_to, state_text
 from headrace.config.pipeline import SchemaPolicy
 from headrace.config.secrets import mask_settings
-from headrace.control import lag, sink
+from headrace.control import lag, sink, sink_check
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.rotate import rotate_sink
 from headrace.control.sink_settings import shown_secrets
 from headrace.model.errors import UsageError
-from sinks.registry import KINDS, secret_names
+from headrace.model.finding import Severity
+from sinks.registry import KINDS, setting_of
 
 __all__ = ["register"]
 
-commands = typer.Typer(no_args_is_help=True, help="Derived stores: add, list, show, pause, resume, remove.")
+commands = typer.Typer(
+    no_args_is_help=True, help="Derived stores: check, add, list, show, pause, resume, remove."
+)
 
 Name = Annotated[str, typer.Argument(help="The sink's name.")]
 _ADDRESS = {
@@ -31,31 +34,79 @@ _ADDRESS = {
     "redis": ("url", "redis_url"),
 }
 
+Kind = Annotated[str, typer.Option("--kind", help=f"One of: {', '.join(k for k in KINDS if k != 'memory')}.")]
+Source = Annotated[str | None, typer.Option(help="The source. [default: the only one]")]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option("--table", "-t", help="A table, schema.name; may be repeated. [default: all]"),
+]
+Url = Annotated[str | None, typer.Option(help="The store's address. [default: the local stack's]")]
+Directory = Annotated[str | None, typer.Option(help="delta: directory of the lake.")]
+Format = Annotated[str | None, typer.Option("--format", help="redis: json or hash.")]
+KeyPrefix = Annotated[str | None, typer.Option(help="redis: what every key begins with.")]
+Prefix = Annotated[str | None, typer.Option(help="elasticsearch: what every index begins with.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Any other setting, key=value; a secret as env:NAME or file:PATH[:key]. May be repeated.",
+    ),
+]
+
+
+@commands.command("check")
+@fails_clearly
+def check(
+    name: Name,
+    kind: Kind,
+    source: Source = None,
+    table: Tables = None,
+    url: Url = None,
+    path: Directory = None,
+    format_: Format = None,
+    key_prefix: KeyPrefix = None,
+    prefix: Prefix = None,
+    setting: Settings = None,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what speaks for or against a sink, as `sink add` with the same options would. Changes nothing.
+
+    Example: `headrace sink check search --kind elasticsearch --url https://es.example:9200`
+    """
+    given = {"url": url, "path": path, "format": format_, "key_prefix": key_prefix, "prefix": prefix}
+    settings, told = _settings(kind, name, home, given, setting)
+    findings = sink_check.check(
+        open_context(home),
+        name,
+        kind,
+        settings=settings,
+        source=source,
+        tables=[table_id(text) for text in table or ()],
+    )
+    findings += shown_secrets(kind, told)
+    fit = all(finding.severity is not Severity.ERROR for finding in findings)
+    if as_json:
+        print_json({"fit": fit, "findings": findings_as_dicts(findings)})
+    else:
+        print_findings(findings)
+    if not fit:
+        raise typer.Exit(1)
+
 
 @commands.command("add")
 @fails_clearly
 def add(
     name: Name,
-    kind: Annotated[
-        str, typer.Option("--kind", help=f"One of: {', '.join(k for k in KINDS if k != 'memory')}.")
-    ],
-    source: Annotated[str | None, typer.Option(help="The source. [default: the only one]")] = None,
-    table: Annotated[
-        list[str] | None,
-        typer.Option("--table", "-t", help="A table, schema.name; may be repeated. [default: all]"),
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="The store's address. [default: the local stack's]")] = None,
-    path: Annotated[str | None, typer.Option(help="delta: directory of the lake.")] = None,
-    format_: Annotated[str | None, typer.Option("--format", help="redis: json or hash.")] = None,
-    key_prefix: Annotated[str | None, typer.Option(help="redis: what every key begins with.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="elasticsearch: what every index begins with.")] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Any other setting, key=value; a secret as env:NAME or file:PATH[:key]. May be repeated.",
-        ),
-    ] = None,
+    kind: Kind,
+    source: Source = None,
+    table: Tables = None,
+    url: Url = None,
+    path: Directory = None,
+    format_: Format = None,
+    key_prefix: KeyPrefix = None,
+    prefix: Prefix = None,
+    setting: Settings = None,
     on_schema_change: Annotated[
         SchemaPolicy,
         typer.Option(
@@ -77,11 +128,7 @@ def add(
     """
     context = open_context(home)
     given = {"url": url, "path": path, "format": format_, "key_prefix": key_prefix, "prefix": prefix}
-    settings: dict[str, Any] = {
-        **_defaults(kind, name, addresses(home_of(home))),
-        **{key: value for key, value in given.items() if value is not None},
-        **(told := _pairs(setting, kind)),
-    }
+    settings, told = _settings(kind, name, home, given, setting)
     entry, findings = sink.add(
         context,
         name,
@@ -94,7 +141,7 @@ def add(
         on_schema_change=on_schema_change,
         say=say_to(as_json=as_json),
     )
-    findings = [*findings, *shown_secrets(kind, {**told, **({"url": url} if url else {})})]
+    findings = [*findings, *shown_secrets(kind, told)]
     if as_json:
         print_json({**_described(context, entry), "findings": findings_as_dicts(findings)})
         return
@@ -246,6 +293,14 @@ def _done(name: str, what: str, as_json: bool) -> None:
         out.print(f"[green]✓[/] {name} {what}", highlight=False)
 
 
+def _settings(
+    kind: str, name: str, home: Path | None, given: Mapping[str, str | None], pairs: list[str] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return all settings, and those among them that somebody has written on the command line."""
+    written = {**{key: value for key, value in given.items() if value is not None}, **_pairs(pairs, kind)}
+    return {**_defaults(kind, name, addresses(home_of(home))), **written}, written
+
+
 def _defaults(kind: str, name: str, known: Mapping[str, str]) -> dict[str, str]:
     if kind == "delta":
         return {"path": f"{known['lake_path']}/{name}"}
@@ -254,22 +309,16 @@ def _defaults(kind: str, name: str, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pairs(texts: list[str] | None, kind: str) -> dict[str, Any]:
-    secrets = secret_names(kind)
-    return dict(_pair(text, secrets) for text in texts or ())
+    return dict(_pair(text, kind) for text in texts or ())
 
 
-def _pair(text: str, secrets: Collection[str]) -> tuple[str, Any]:
+def _pair(text: str, kind: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(
             f"“{text}” is no setting.", code="SINK_SETTINGS_INVALID", hint="Write --set key=value."
         )
-    if key in secrets:
-        return key, value  # a password of digits is no number
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
+    return key, setting_of(kind, key, value)
 
 
 def _milliseconds(value: float | None) -> str:

@@ -115,6 +115,10 @@ def add(
         ),
     ] = -1,
     partitions: Partitions = 1,
+    skip_unfit: Annotated[
+        bool,
+        typer.Option("--skip-unfit", help="Leave out, by name, what cannot be followed; follow the rest."),
+    ] = False,
     max_record_bytes: Annotated[
         int,
         typer.Option(
@@ -144,6 +148,7 @@ def add(
             partitions=partitions,
             max_record_bytes=max_record_bytes,
         ),
+        skip_unfit=skip_unfit,
         wait=wait,
         say=say_to(as_json=as_json),
     )
@@ -304,9 +309,12 @@ def remove(
     """
     say = say_to(as_json=as_json)
     left = source.remove(open_context(home), name, leave_database=leave_database, say=say)
-    if left and not as_json:
-        say("if the database is there after all, run this in it, or its slot keeps the log for ever:")
-    _done(name, "removed", as_json, left)
+    if left.statements and not as_json:
+        if leave_database:
+            say("if the database is there after all, run this in it, or its slot keeps the log for ever:")
+        else:
+            say(f"{left.why}; the slot is gone; what stays is removed by whoever may run this:")
+    _done(name, "removed", as_json, left.statements)
 
 
 @commands.command("rotate")

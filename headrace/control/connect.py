@@ -22,6 +22,7 @@ class _Busy(Exception):
 
 
 _EXISTS = {"exists": True}
+_ROOT = "/"
 _CHANGES_S = 60.0
 _SETTLES_S = 20.0
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
@@ -118,7 +119,7 @@ class Connect:
 
     def state(self, name: str) -> ConnectorState:
         """Return how the connector does."""
-        found = self._call("GET", f"/connectors/{name}/status", missing={})
+        found = self._told(f"/connectors/{name}/status")
         tasks = found.get("tasks") or [{}]
         trace = tasks[0].get("trace") or found.get("connector", {}).get("trace") or ""
         return ConnectorState(
@@ -149,7 +150,7 @@ class Connect:
 
     def offset(self, name: str) -> dict[str, Any]:
         """Return the source position Connect has stored; empty when there is none."""
-        found = self._call("GET", f"/connectors/{name}/offsets", missing={})
+        found = self._told(f"/connectors/{name}/offsets")
         stored: list[dict[str, Any]] = found.get("offsets") or [{}]
         return stored[0].get("offset") or {}
 
@@ -225,6 +226,18 @@ class Connect:
         """Remove the connector; idempotent."""
         self._call("DELETE", f"/connectors/{name}", missing={})
 
+    def _told(self, path: str) -> dict[str, Any]:
+        """Return what the worker tells; empty only when it knows that there is nothing to be told.
+
+        One that has just started tells nothing of anything until it has read its own topics to their end.
+        """
+        found: dict[str, Any] = self._call("GET", path, missing={})
+        if not found:
+            self._call("GET", _ROOT)
+            self._call("GET", "/health", missing={})  # older workers do not know it
+            found = self._call("GET", path, missing={})
+        return found
+
     def _call(
         self, method: str, path: str, *, json: Any = None, missing: dict[str, Any] | None = None
     ) -> Any:
@@ -245,12 +258,14 @@ class Connect:
 
     def _once(self, method: str, path: str, json: Any, missing: dict[str, Any] | None) -> Any:
         answer = self._client.request(method, path, json=json)
+        if answer.status_code == httpx.codes.NOT_FOUND and path == _ROOT:
+            raise _Busy("it is starting")  # it listens, and knows none of its own addresses yet
         if answer.status_code == httpx.codes.NOT_FOUND and missing is not None:
             return missing
         if answer.status_code == httpx.codes.CONFLICT and "already exists" in answer.text:
             return _EXISTS
         if answer.status_code == httpx.codes.CONFLICT or answer.status_code >= 502:
-            raise _Busy(f"it is busy ({answer.status_code})")
+            raise _Busy(f"it is starting or busy ({answer.status_code})")
         if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
             raise StackError(
                 f"Kafka Connect has trouble of its own: {_complaint(answer)}",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 
 from connectors.base import Capture
-from headrace.control.capture import capture_of, source_of
+from headrace.control.capture import capture_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
@@ -36,7 +36,6 @@ __all__ = [
     "note_loaded",
     "read_again",
     "wait_loaded",
-    "wait_streaming",
 ]
 
 Say = Callable[[str], None]
@@ -45,9 +44,6 @@ _WHY_AGAIN = "the first snapshot was broken off and began again"
 _WHY_LARGE = "the first load of large tables"
 _BEGINS_WITHIN_S = 120.0
 _POLL_S = 0.2
-_TASK_START_S = 120.0
-_GIVE_WAY_S = 1.0
-"""So often is it looked whether the first snapshot keeps a statement of the application waiting."""
 
 
 def note_loaded(registry: Registry, kafka: Kafka, capture: Capture, entry: SourceEntry) -> bool:
@@ -241,61 +237,3 @@ def _topics(registry: Registry, entry: SourceEntry, code: str) -> set[str]:
 
 def _tables(entry: SourceEntry, topics: Collection[str]) -> list[TableId]:
     return [table.schema.table for table in entry.tables if table.topic in topics]
-
-
-def wait_streaming(
-    context: Context, name: str, *, again: str, say: Callable[[str], None] = lambda _: None
-) -> None:
-    """Return when the initial snapshot is complete and the connector holds its slot.
-
-    Args:
-        context: The installation.
-        name: The source.
-        again: What to run once the cause of a failure is mended.
-        say: Told how far it is.
-
-    Raises:
-        SourceError: When the connector fails (``CONNECTOR_FAILED``) or does not start
-            (``CONNECTOR_NOT_STARTED``).
-    """
-    registry = Registry(context.registry)
-    entry = registry.source(name)
-    source, capture = source_of(context, entry), capture_of(context, entry)
-    kafka = Kafka(context.kafka_bootstrap)
-    topics = [table.topic for table in entry.tables]
-    expected = sum(source.estimate_rows([schema.table for schema in capture.tables]).values())
-    began, told, looked = time.monotonic(), "", 0.0
-    with Connect(context.connect_url) as connect:
-        while True:
-            state = connect.state(capture.connector)
-            if state.failed:
-                raise SourceError(
-                    f"The connector of {name} failed: {state.trace}",
-                    code="CONNECTOR_FAILED",
-                    hint=f"Mend the cause, then: {again}",
-                )
-            waited = time.monotonic() - began
-            if not state.running and waited > _TASK_START_S:
-                raise SourceError(
-                    f"The connector of {name} did not start within {_TASK_START_S:.0f} s"
-                    f" (connector {state.connector}, task {state.task}).",
-                    code="CONNECTOR_NOT_STARTED",
-                    hint="See Connect's log.",
-                )
-            if state.running:
-                if time.monotonic() - looked > _GIVE_WAY_S:
-                    source.give_way(capture)
-                    looked = time.monotonic()
-                if (
-                    note_loaded(registry, kafka, capture, registry.source(name))
-                    and source.hold(capture).active
-                ):
-                    return
-                rows = sum(high for _, high in kafka.ends(topics).values())
-                if read_again(context, registry, kafka, name):
-                    say("the connector was interrupted before its first row: it begins again")
-                    continue
-                text = f"reading the tables: {rows:,} rows" + (f" of about {expected:,}" if expected else "")
-                if text != told:
-                    say(told := text)
-            time.sleep(0.2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from connectors.base import Keys
+from connectors.base import Keys, topic_of
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
@@ -21,6 +21,8 @@ __all__ = [
     "refuse_unfit",
     "refuse_unmeant",
     "refuse_used",
+    "shared_topics",
+    "without_unfit",
 ]
 
 OURS_ALREADY = ("SOURCE_SLOTS", "SOURCE_SENDERS", "SOURCE_CREATE_RIGHT")
@@ -47,6 +49,37 @@ def refuse_unmeant(tables: Sequence[TableId], keys: Keys) -> None:
             code="SOURCE_KEY_UNMEANT",
             hint="Names are case-sensitive: --key schema.table=column,column.",
         )
+
+
+def shared_topics(tables: Sequence[TableId]) -> list[Finding]:
+    """Return an error for each table whose topic would be that of another as well."""
+    first: dict[str, TableId] = {}
+    found = []
+    for table in tables:
+        other = first.setdefault(topic_of("", table), table)
+        if other != table:
+            found.append(
+                Finding(
+                    Severity.ERROR,
+                    "SOURCE_TOPIC_SHARED",
+                    f"{other} and {table} would share one topic: Kafka allows letters, digits, dot, dash and"
+                    " underscore in its name, and all else becomes an underscore.",
+                    f"Capture one of them: name the tables with --table, or leave {table} out: --skip-unfit.",
+                    table,
+                )
+            )
+    return found
+
+
+def without_unfit(
+    findings: Sequence[Finding], tables: Sequence[TableId]
+) -> tuple[list[TableId], dict[TableId, list[Finding]]]:
+    """Return the tables that are fit, and why each of the others is not."""
+    unfit: dict[TableId, list[Finding]] = {}
+    for finding in findings:
+        if finding.severity is Severity.ERROR and finding.table is not None:
+            unfit.setdefault(finding.table, []).append(finding)
+    return [table for table in tables if table not in unfit], unfit
 
 
 def refuse_unfit(

@@ -12,7 +12,7 @@ from headrace.control.history import note_position, went_back
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import SourceError
 
-__all__ = ["START_OVER", "another_key", "find_gap", "gap_between", "gap_error"]
+__all__ = ["START_OVER", "another_key", "find_gap", "gap_between", "gap_error", "gap_told_by"]
 
 START_OVER = "headrace recover {name}"
 
@@ -40,6 +40,17 @@ def find_gap(context: Context, entry: SourceEntry) -> str:
         return gap_between(Registry(context.registry), connect, entry, hold, connect.state(capture.connector))
 
 
+def gap_told_by(entry: SourceEntry, hold: Hold) -> str:
+    """Return why changes are lost by what the database says alone; empty when it does not say so."""
+    if entry.gap:
+        return entry.gap
+    if hold.lost and (entry.loaded_ms is not None or hold.exists):
+        return hold.lost
+    if entry.system and hold.system and entry.system != hold.system:
+        return "the database is another cluster than the one that was added"
+    return ""
+
+
 def gap_between(
     registry: Registry, connect: Connect, entry: SourceEntry, hold: Hold, state: ConnectorState
 ) -> str:
@@ -49,16 +60,11 @@ def gap_between(
     stored: somebody else has then consumed what lies between. The connector itself does not
     notice this, whatever its ``offset.mismatch.strategy``.
     """
-    if entry.gap:
-        return entry.gap
-    loaded = entry.loaded_ms is not None
-    if hold.lost and (loaded or hold.exists):
-        return hold.lost
-    if entry.system and hold.system and entry.system != hold.system:
-        return "the database is another cluster than the one that was added"
+    if told := gap_told_by(entry, hold):
+        return told
     if state.position_lost:
         return "the slot no longer has what the connector was to read next"
-    if not loaded:
+    if entry.loaded_ms is None:
         return ""
     stored = connect.offset(f"headrace_{entry.name}")
     read = max((int(stored[name]) for name in _POSITIONS if stored.get(name) is not None), default=None)

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.base import Hold
+from connectors.registry import misread
 from headrace.config.pipeline import load_pipeline
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
 from headrace.control.first_load import begun_again, note_loaded
-from headrace.control.gap import gap_between
+from headrace.control.gap import gap_between, gap_told_by
 from headrace.control.kafka import Kafka
 from headrace.control.looks import last_look_ms
 from headrace.control.newcomers import newcomers
@@ -141,19 +142,18 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
     try:
         hold = source_of(context, entry).hold(capture)
         told = time.monotonic()
+        gap = gap_told_by(entry, hold)
     except HeadraceError as error:
         silent.append(_silence(error, entry.name))
     try:
         with Connect(context.connect_url, patience=2.0) as connect:
             connector = connect.state(capture.connector)
-            if (
-                hold is not None
-                and not gap
-                and (gap := gap_between(registry, connect, entry, hold, connector))
-            ):
-                registry.gap(entry.name, gap)
+            if hold is not None and not gap:
+                gap = gap_between(registry, connect, entry, hold, connector)
     except HeadraceError as error:
         silent.append(Silence(error.message, error.hint))
+    if gap and not entry.gap:
+        registry.gap(entry.name, gap)
     beat: int | None = None
     ends: Mapping[tuple[str, int], tuple[int, int]] | None = None
     ids: Mapping[str, str] | None = None
@@ -166,6 +166,8 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         verdicts = standing(registry, entry.name)
         beats = kafka.tail(capture.topic(capture.heartbeat), 1)
         beat = _commit_ms(beats[0]) if beats else None
+        if not gap and loaded and (gap := misread(entry.kind, beats)):
+            registry.gap(entry.name, gap)
         ends = kafka.ends(topics)
         ids = kafka.ids(topics)
     except HeadraceError as error:

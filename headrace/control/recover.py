@@ -22,7 +22,6 @@ from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.differences import Differences
 from headrace.control.entries import RecoveryEntry, VerdictEntry
-from headrace.control.first_load import wait_streaming
 from headrace.control.gap import another_key, find_gap
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import working_on
@@ -32,6 +31,7 @@ from headrace.control.recovery.left_out import LeftOut, tell
 from headrace.control.recovery.new_life import begin_life, keep_digests
 from headrace.control.recovery.sweep import sweep
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
+from headrace.control.streaming import wait_streaming
 from headrace.model.errors import HeadraceError, SourceError, UsageError, naming
 
 __all__ = ["LeftOut", "Recovered", "Recovery", "plan", "recover"]

@@ -6,12 +6,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from connectors.base import Wait
 from connectors.registry import why_unreadable
 from headrace.control.registry import SourceEntry
 from headrace.model.errors import HeadraceError
 from headrace.model.schema import TableSchema
 
-__all__ = ["read_anew", "recover", "then"]
+__all__ = ["read_anew", "recover", "then", "waiting_for"]
+
+_NAMED = 3
 
 
 def recover(source: str) -> str:
@@ -40,3 +43,10 @@ def then(code: str, command: str) -> Iterator[None]:
         if error.code == code:
             error.hint += f" -- then: {command}"
         raise
+
+
+def waiting_for(waits: tuple[Wait, ...]) -> tuple[str, str]:
+    """Return for whom a slot waits, in words, and the statements that end that."""
+    named = waits[:_NAMED]
+    others = f" and {len(waits) - _NAMED} more" if len(waits) > _NAMED else ""
+    return "; ".join(wait.who for wait in named) + others, "\n".join(wait.ends for wait in named)

@@ -33,16 +33,28 @@ from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
 from headrace.control.sink_settings import checked_settings, forget, seal, secrets_of
 from headrace.control.sweeps import marks_to_pass, sweep_new_sink
-from headrace.control.targets import begin, create, refuse_shared
+from headrace.control.targets import begin, create, missing, refuse_shared
 from headrace.model.errors import SinkError, SourceError, UsageError, naming
 from headrace.model.finding import Finding
-from headrace.model.schema import TableId
+from headrace.model.schema import TableId, TableSchema
 from sinks import registry as kinds
 from sinks.about import ROTATE
 from sinks.base import Sink
 from sinks.unheld import refuse_unknown
 
-__all__ = ["add", "open_sink", "opened_sink", "pause", "remove", "resume", "tables_of", "wait_running"]
+__all__ = [
+    "add",
+    "captured_of",
+    "open_sink",
+    "opened_sink",
+    "pause",
+    "refuse_taken",
+    "remove",
+    "resume",
+    "tables_of",
+    "trimmed",
+    "wait_running",
+]
 
 Say = Callable[[str], None]
 _START_S = 180.0
@@ -73,12 +85,9 @@ def add(
     """
     valid_name(name, of="sink")
     registry = Registry(context.registry)
-    if name in (entry.name for entry in registry.sinks()):
-        raise UsageError(
-            f"There is a sink “{name}” already.", code="SINK_EXISTS", hint=f"headrace sink remove {name}"
-        )
+    refuse_taken(registry, name)
     origin = registry.source(source) if source else registry.only_source()
-    captured = _captured(origin, tables)
+    captured = captured_of(origin, tables)
     refuse_unknown(settings, [table.schema for table in captured])
     kept = secrets_of(context, name)
     entry = SinkEntry(
@@ -96,17 +105,19 @@ def add(
         undo.callback(forget, context, name, but=kept)
         with opened_sink(entry) as sink:
             say("checking the store")
-            findings = sink.check()
+            schemas = [table.schema for table in captured]
+            findings = sink.check(schemas)
             _refuse_unfit(findings)
             entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
             refuse_shared(registry, entry)
-            refuse_own(context, name, sink, [table.schema for table in captured])
+            refuse_own(context, name, sink, schemas)
             say(f"creating {len(captured)} targets")
+            undo.callback(_remove_made, entry, missing(sink, schemas))
             create(sink, captured)
             undo.callback(owner_file(context, name).unlink, missing_ok=True)
             begin(context, name, sink, captured, take_over=take_over, say=say)
         passed = marks_to_pass(registry, origin.name, captured)
-        lost = _trimmed(Kafka(context.kafka_bootstrap), captured, passed)
+        lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
         # What a run has shown to be gone is removed at the end; nobody is to take it for whole until then.
         entry.incomplete = {**{topic: max(told.marks) for topic, told in passed.items()}, **lost}
         entry.incomplete_ms = dict.fromkeys(entry.incomplete, now_ms())
@@ -238,6 +249,14 @@ def resume(context: Context, name: str, *, take_over: bool = False) -> None:
     ensure_engine(context)
 
 
+def _remove_made(entry: SinkEntry, made: Sequence[TableSchema]) -> None:
+    """Remove targets that a command has made which is refused now; what a silent store keeps is left."""
+    with suppress(SinkError), opened_sink(entry) as sink:
+        for schema in made:
+            if sink.exists(schema):
+                sink.drop(schema)
+
+
 def open_sink(entry: SinkEntry) -> Sink:
     """Return the entry's store; close it after use."""
     return kinds.build(entry.kind, entry.name, entry.settings)
@@ -255,7 +274,20 @@ def tables_of(registry: Registry, entry: SinkEntry) -> list[SourceTableEntry]:
     return [table for table in registry.source(entry.source).tables if table.topic in entry.tables]
 
 
-def _captured(origin: SourceEntry, wanted: Sequence[TableId]) -> list[SourceTableEntry]:
+def refuse_taken(registry: Registry, name: str) -> None:
+    """Refuse the name of a sink that there is already (``SINK_EXISTS``)."""
+    if name in (entry.name for entry in registry.sinks()):
+        raise UsageError(
+            f"There is a sink “{name}” already.", code="SINK_EXISTS", hint=f"headrace sink remove {name}"
+        )
+
+
+def captured_of(origin: SourceEntry, wanted: Sequence[TableId]) -> list[SourceTableEntry]:
+    """Return the tables that a sink is to mirror, all of the source's when none is named.
+
+    Raises:
+        UsageError: When one is not captured (``TABLE_NOT_CAPTURED``).
+    """
     known = {table.schema.table: table for table in origin.tables}
     missing = [str(table) for table in wanted if table not in known]
     if missing:
@@ -267,7 +299,7 @@ def _captured(origin: SourceEntry, wanted: Sequence[TableId]) -> list[SourceTabl
     return [known[table] for table in wanted] if wanted else list(known.values())
 
 
-def _trimmed(
+def trimmed(
     kafka: Kafka, captured: Sequence[SourceTableEntry], reread: Mapping[str, Swept]
 ) -> dict[str, Any]:
     """Return the topics from which a new sink can no longer load every row."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import secrets as random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 from connectors import registry as kinds
-from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Source, most_bytes, topic_of
+from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Left, Source, most_bytes, topic_of
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.epochs import next_epochs
-from headrace.control.first_load import leave_to_run, wait_loaded, wait_streaming
-from headrace.control.fitness import refuse_unfit, refuse_unmeant, refuse_used
+from headrace.control.first_load import leave_to_run, wait_loaded
+from headrace.control.fitness import refuse_unfit, refuse_unmeant, refuse_used, shared_topics, without_unfit
 from headrace.control.gap import find_gap, gap_error
 from headrace.control.kafka import Kafka, Topic
 from headrace.control.lost import password_left
@@ -25,6 +25,7 @@ from headrace.control.pipelines import orphans, withdraw
 from headrace.control.registry import Registry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.remedies import then
 from headrace.control.runner import ensure_engine
+from headrace.control.streaming import wait_streaming
 from headrace.control.watcher import look_now
 from headrace.model.errors import SourceError, UsageError
 from headrace.model.finding import Finding
@@ -52,7 +53,7 @@ def check(
     source = kinds.build(kinds.kind_of(url), url)
     wanted = list(tables) or source.tables(schemas)
     refuse_unmeant(wanted, keys or {})
-    return source.preflight(wanted, keys, partitions=partitions)
+    return [*source.preflight(wanted, keys, partitions=partitions), *shared_topics(wanted)]
 
 
 def add(
@@ -64,11 +65,13 @@ def add(
     schemas: Sequence[str] = ("public",),
     keys: Keys | None = None,
     settings: SourceSettings | None = None,
+    skip_unfit: bool = False,
     wait: bool = True,
     say: Say = lambda _: None,
 ) -> SourceEntry:
     """Register a database and start its connector; with ``wait`` return when it streams and all is read.
 
+    With ``skip_unfit`` tables that cannot be followed are left out by name; else one of them refuses all.
     Without ``wait`` it returns as soon as the connector is created; its snapshot goes on.
     When anything fails, what was made is removed again.
 
@@ -94,7 +97,19 @@ def add(
     settings = _bounded(context, settings or SourceSettings(), say)
     say("checking the database")
     refuse_unmeant(wanted, keys or {})
-    refuse_unfit(source.preflight(wanted, keys, partitions=settings.partitions))
+    findings = [
+        *source.preflight(wanted, keys, partitions=settings.partitions),
+        *shared_topics(wanted),
+    ]
+    fit, unfit = without_unfit(findings, wanted)
+    if skip_unfit and fit:
+        for table, why in unfit.items():
+            say(f"leaving {table} out: {' '.join(one.message for one in why)}")
+        findings = [one for one in findings if one.table not in unfit]
+        left_out |= set(unfit)
+        wanted, keys = fit, {table: key for table, key in (keys or {}).items() if table in fit}
+    with _with_way_out(fit, unfit):
+        refuse_unfit(findings)
     password = source.password
     secret = secret_of(context, name)
     capture = Capture(
@@ -143,6 +158,18 @@ def add(
     return entry
 
 
+@contextmanager
+def _with_way_out(fit: Sequence[TableId], unfit: Collection[TableId]) -> Iterator[None]:
+    """Have a refusal over some of the tables say how to go on with the others."""
+    try:
+        yield
+    except SourceError as error:
+        if fit and unfit:
+            named = ", ".join(map(str, sorted(unfit, key=str)))
+            error.hint += f"\nOr leave {named} out: add --skip-unfit."
+        raise
+
+
 def _bounded(context: Context, settings: SourceSettings, say: Say) -> SourceSettings:
     """Return the settings with the truth about the worker: whether it can set too large records aside."""
     with Connect(context.connect_url) as connect:
@@ -153,9 +180,7 @@ def _bounded(context: Context, settings: SourceSettings, say: Say) -> SourceSett
     return settings.model_copy(update={"bounded": bounded})
 
 
-def remove(
-    context: Context, name: str, *, leave_database: bool = False, say: Say = lambda _: None
-) -> tuple[str, ...]:
+def remove(context: Context, name: str, *, leave_database: bool = False, say: Say = lambda _: None) -> Left:
     """Remove connector, slot, publication, topics and registration; idempotent after a failure.
 
     Args:
@@ -165,7 +190,8 @@ def remove(
         say: Told what is being done.
 
     Returns:
-        The statements that remove what was left in the database; a slot that stays keeps its log for ever.
+        What was left in the database: a slot that stays keeps its log for ever. What the database does not
+        let us remove stays as well, without the slot.
 
     Raises:
         UsageError: When sinks still read from it (``SOURCE_IN_USE``).
@@ -185,22 +211,22 @@ def remove(
         say("stopping the connector")
         _stop_and_forget(connect, capture.connector)
         connect.delete(capture.connector)
+    left = Left(source.leftovers(capture), "it was asked to be left") if leave_database else Left()
     if not leave_database:
         say("removing slot, publication and tables from the database")
-        _teardown(source, capture, name)
+        left = _teardown(source, capture, name)
     say("removing topics")
     Kafka(context.kafka_bootstrap).delete([topic.name for topic in topics_of(capture)])
     _unregister(registry, name)
     secret_of(context, name).forget()
-    left = source.leftovers(capture) if leave_database else ()
-    registry.note(f"source {name}", "removed", left=list(left))
+    registry.note(f"source {name}", "removed", left=list(left.statements))
     return left
 
 
-def _teardown(source: Source, capture: Capture, name: str) -> None:
+def _teardown(source: Source, capture: Capture, name: str) -> Left:
     try:
         with then("SOURCE_SLOT_BUSY", f"headrace source remove {name}"):
-            source.teardown(capture)
+            return source.teardown(capture)
     except SourceError as error:
         if error.code == "SOURCE_UNREACHABLE":
             error.hint = f"If the database is gone for good: headrace source remove {name} --leave-database"

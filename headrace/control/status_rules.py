@@ -10,7 +10,7 @@ from headrace.control.limits import kafka_forgets, slot_is_near_its_end
 from headrace.control.observation import SinkSeen, SourceSeen
 from headrace.control.progress import TableProgress
 from headrace.control.registry import SinkEntry, SourceTableEntry
-from headrace.control.remedies import read_anew
+from headrace.control.remedies import read_anew, waiting_for
 from headrace.control.verdicts import EVERY_SINK, ORDER, State, Verdict
 from headrace.model.errors import named
 
@@ -45,20 +45,14 @@ def _source(seen: SourceSeen) -> Verdict:
     name = seen.entry.name
     if seen.gap:
         return Verdict(State.RESYNC_REQUIRED, seen.gap, START_OVER.format(name=name))
-    if seen.connector is not None:
-        if seen.connector.failed:
-            return Verdict(State.FAILED, seen.connector.trace, f"headrace source resume {name}")
-        if seen.connector.connector in ("PAUSED", "STOPPED"):
-            return Verdict(
-                State.PAUSED,
-                "the source is paused; the database keeps its WAL",
-                f"headrace source resume {name}",
-            )
-        if seen.connector.connector == "ABSENT":
-            return Verdict(State.FAILED, "Connect has lost the connector", START_OVER.format(name=name))
+    if (stopped := _stopped(seen)) is not None:
+        return stopped
     if seen.silent:
         reasons, hints = zip(*((part.reason, part.hint) for part in seen.silent), strict=True)
         return Verdict(State.DEGRADED, "; ".join(reasons), "; ".join(dict.fromkeys(filter(None, hints))))
+    if seen.hold is not None and seen.hold.waits:
+        who, ends = waiting_for(seen.hold.waits)
+        return Verdict(State.SETUP, f"the slot is being made; Postgres waits for {who}", ends)
     if not seen.loaded:
         return Verdict(State.SNAPSHOTTING, "the initial snapshot is under way")
     if seen.connector is not None and not seen.connector.running:
@@ -74,6 +68,24 @@ def _source(seen: SourceSeen) -> Verdict:
         said = "no heartbeat" if silence is None else f"the last heartbeat is {silence:.0f} s old"
         return Verdict(State.DEGRADED, f"{said}, so what was committed since is not proven to have arrived")
     return Verdict(State.STREAMING)
+
+
+def _stopped(seen: SourceSeen) -> Verdict | None:
+    """Return the word for a connector that does not run and will not by itself."""
+    name, connector = seen.entry.name, seen.connector
+    if connector is None:
+        return None
+    if connector.failed:
+        return Verdict(State.FAILED, connector.trace, f"headrace source resume {name}")
+    if connector.connector in ("PAUSED", "STOPPED"):
+        return Verdict(
+            State.PAUSED,
+            "the source is paused; the database keeps its WAL",
+            f"headrace source resume {name}",
+        )
+    if connector.connector == "ABSENT":
+        return Verdict(State.FAILED, "Connect has lost the connector", START_OVER.format(name=name))
+    return None
 
 
 def table_verdict(

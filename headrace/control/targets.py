@@ -17,7 +17,7 @@ from headrace.model.position import Position
 from headrace.model.schema import TableSchema
 from sinks.base import Sink
 
-__all__ = ["begin", "create", "refuse_shared"]
+__all__ = ["begin", "create", "missing", "refuse_shared"]
 
 Say = Callable[[str], None]
 _SAMPLE = 1_000
@@ -69,6 +69,13 @@ def create(sink: Sink, captured: Sequence[SourceTableEntry]) -> None:
     with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
         for _ in pool.map(lambda table: sink.prepare(table.schema), captured):
             pass
+
+
+def missing(sink: Sink, schemas: Sequence[TableSchema]) -> list[TableSchema]:
+    """Return the tables of whose target there is nothing yet."""
+    with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
+        there = list(pool.map(sink.exists, schemas))
+    return [schema for schema, exists in zip(schemas, there, strict=True) if not exists]
 
 
 def begin(

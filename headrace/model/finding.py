@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from headrace.model.schema import TableId
+
 __all__ = ["Finding", "Severity"]
 
 
@@ -25,9 +27,11 @@ class Finding:
         code: Stable upper-case identifier, e.g. ``SOURCE_WAL_LEVEL``.
         message: One sentence, with names, without secrets and row values.
         hint: What mends it, e.g. SQL to paste. May be empty.
+        table: The table it is about; None when it is about the whole.
     """
 
     severity: Severity
     code: str
     message: str
     hint: str = ""
+    table: TableId | None = None

@@ -27,6 +27,7 @@ pytest.register_assert_rewrite(
 from headrace.model.finding import Severity  # noqa: E402
 from headrace.model.life import life_of  # noqa: E402
 from headrace.model.outcome import APPLIED, STALE  # noqa: E402
+from headrace.model.schema import LogicalType  # noqa: E402
 from sinks.base import REQUESTS, Sink  # noqa: E402
 from sinks.contract.fidelity import FidelityContract  # noqa: E402
 from sinks.contract.order import OrderContract  # noqa: E402
@@ -67,6 +68,15 @@ class SinkContract(OrderContract, FidelityContract, OwnershipContract, ShadowCon
         sink.prepare(ORDERS)
         assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(1))])
         assert sink.target(ORDERS).table == ORDERS.table
+
+    def test_a_target_is_there_from_prepare_to_drop(self, sink: Sink) -> None:
+        assert not sink.exists(ORDERS)
+        sink.prepare(ORDERS)
+        assert sink.exists(ORDERS)
+        assert self.reopen(sink).exists(ORDERS)
+        assert not sink.exists(table("others", {"id": LogicalType.INT32}, ["id"]))
+        sink.drop(ORDERS)
+        assert not sink.exists(ORDERS)
 
     def test_another_object_sees_the_same(self, sink: Sink) -> None:
         sink.prepare(ORDERS)

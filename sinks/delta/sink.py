@@ -20,7 +20,6 @@ from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe import failpoints
-from headrace.observe.disk import make_folder
 from sinks.about import about
 from sinks.base import Place, Progress, Stored, Target
 from sinks.delta.claims import Claims
@@ -74,12 +73,13 @@ class DeltaSink:
         )
         self._standing = Standing()
 
-    def check(self) -> list[Finding]:
+    def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
+        del schemas
         try:
-            make_folder(self._root)
-            with tempfile.TemporaryFile(dir=self._root) as probe:
+            folder = next(path for path in (self._root, *self._root.absolute().parents) if path.exists())
+            with tempfile.TemporaryFile(dir=folder) as probe:
                 probe.write(b"probe")
-            free = shutil.disk_usage(self._root).free
+            free = shutil.disk_usage(folder).free
         except OSError as error:
             message = f"The lake's directory {self._root} cannot be written: {error.strerror}."
             return [
@@ -116,6 +116,9 @@ class DeltaSink:
         except READING as error:
             with _about(schema):
                 raise named(error, data_path(self._root, schema.table), str(schema.table)) from error
+
+    def exists(self, schema: TableSchema) -> bool:
+        return data_path(self._root, schema.table).is_dir()
 
     def _unwritable(self, error: OSError) -> SinkUnavailable:
         about = f"The lake's directory {self._root} cannot be written"

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.config.secrets import mask_url
 from headrace.model.errors import SinkError
 from headrace.model.finding import Finding, Severity
-from sinks.elasticsearch.client import Client
+from sinks.elasticsearch.client import Client, ElasticsearchConfig
+from sinks.elasticsearch.names import claims_alias, progress_alias, tombstones_of
+from sinks.elasticsearch.room import shard_findings
+from sinks.elasticsearch.templates import template_findings
 
 __all__ = ["findings"]
 
 _OLDEST_MAJOR = 8
 
 
-def findings(client: Client, url: str) -> list[Finding]:
-    """Return what a look at the cluster shows."""
+def findings(
+    client: Client, config: ElasticsearchConfig, aliases: Sequence[str] | None = None
+) -> list[Finding]:
+    """Return what a look at the cluster shows, and what it would make of a sink's indexes.
+
+    Args:
+        client: Of the cluster.
+        config: The sink's.
+        aliases: Of the tables whose indexes are to be made; None when it is about the cluster alone.
+    """
+    found = _cluster(client, config.url)
+    if aliases is None or any(finding.severity is Severity.ERROR for finding in found):
+        return found
+    indexes = [name for alias in aliases for name in (f"{alias}-g1", f"{tombstones_of(alias)}1")]
+    indexes += [f"{alias(config.prefix)}-1" for alias in (progress_alias, claims_alias)]
+    room = shard_findings(client, len(indexes), config.shards, config.replicas)
+    return [*found, *template_findings(client, indexes), *room]
+
+
+def _cluster(client: Client, url: str) -> list[Finding]:
     try:
         reply = client.request("GET", "/", see=(400, 405))
         version = reply.json().get("version", {}).get("number") if reply.status == 200 else None

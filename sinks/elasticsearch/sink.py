@@ -53,7 +53,6 @@ from sinks.shadow import serving_config, switch
 __all__ = ["ElasticsearchSink"]
 
 _T = TypeVar("_T")
-
 _ID_BYTES = 512
 _READ_PAGE = 500
 _LAST_READERS_S = 1.0
@@ -115,8 +114,10 @@ class ElasticsearchSink:
 
     # ------------------------------------------------------------ registration
 
-    def check(self) -> list[Finding]:
-        return findings(self._client, self.config.url)
+    def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
+        there = self.identities(schemas) or {}
+        aliases = [self._table(schema).alias for schema in schemas if schema.table not in there]
+        return findings(self._client, self.config, aliases if schemas else None)
 
     def prepare(self, schema: TableSchema) -> None:
         table = self._table(schema)
@@ -137,6 +138,10 @@ class ElasticsearchSink:
             with _about(schema):
                 self._indices.create(table.alias, index, table_mapping(schema), settings, hidden=hidden)
         self._make_tombstones(table)
+
+    def exists(self, schema: TableSchema) -> bool:
+        table = self._table(schema)
+        return self._indices.exists(table.alias) or self._indices.exists(table.tombstones.alias)
 
     def _make_tombstones(self, table: _Table) -> None:
         """Make the index of a table's tombstones, or tidy it up."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import orjson
 from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
 
-from headrace.model.change import Change, Op
+from headrace.model.change import Change
 from headrace.model.claim import Claim
 from headrace.model.finding import Finding
 from headrace.model.key import Key, ids
@@ -31,7 +31,7 @@ from sinks.redis.names import Keys, claims_key, glob, progress_key
 from sinks.redis.preflight import findings
 from sinks.redis.scripts import CLAIM, JSON_REPLACE
 from sinks.redis.shadow import Rename
-from sinks.redis.witness import Witnesses
+from sinks.redis.witness import Witnesses, first_written
 from sinks.shadow import serving_config, switch
 
 __all__ = ["RedisSink"]
@@ -97,7 +97,8 @@ class RedisSink:
 
     # ------------------------------------------------------------ registration
 
-    def check(self) -> list[Finding]:
+    def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
+        del schemas
         return findings(self._client)
 
     def prepare(self, schema: TableSchema) -> None:
@@ -106,6 +107,10 @@ class RedisSink:
                 self._client.redis.setnx(self._table(schema).keys.prepared, b"")
             else:
                 self._witnesses.stand_for(self._table(schema).keys)
+
+    def exists(self, schema: TableSchema) -> bool:
+        with store_errors():
+            return self._witnesses.exists(self._table(schema).keys)
 
     def target(self, schema: TableSchema) -> Target:
         template = self._table(schema).keys.template
@@ -133,7 +138,7 @@ class RedisSink:
             note(outcomes, numbers, answer)
         if partial:
             self._merge(table, changes, outcomes, partial)
-        if not self.config.shadow and (there := _first_written(changes, outcomes)):
+        if not self.config.shadow and (there := first_written(changes, outcomes)):
             self._witnesses.written(table.keys, there)
         return outcomes
 
@@ -361,12 +366,6 @@ class RedisSink:
     def close(self) -> None:
         self._moment.close()
         self._client.redis.close()
-
-
-def _first_written(changes: Sequence[Change], outcomes: Sequence[Outcome]) -> Change | None:
-    """Return a change whose row is there now."""
-    pairs = zip(changes, outcomes, strict=True)
-    return next((one for one, said in pairs if said is APPLIED and one.op is Op.UPSERT), None)
 
 
 def _group(

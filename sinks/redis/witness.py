@@ -12,11 +12,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.model.change import Change
+from headrace.model.change import Change, Op
+from headrace.model.outcome import APPLIED, Outcome
 from sinks.redis.layout import Layout
 from sinks.redis.names import Keys, glob, targets_key, witnesses_key
 
-__all__ = ["Witnesses"]
+__all__ = ["Witnesses", "first_written"]
 
 _PAGE = 1_000
 _PAGES = 5
@@ -24,6 +25,12 @@ _PAGES = 5
 
 _TRIED = 10
 _AGAIN_S = 10.0
+
+
+def first_written(changes: Sequence[Change], outcomes: Sequence[Outcome]) -> Change | None:
+    """Return a change whose row is there now."""
+    pairs = zip(changes, outcomes, strict=True)
+    return next((one for one, said in pairs if said is APPLIED and one.op is Op.UPSERT), None)
 
 
 class Witnesses:
@@ -47,6 +54,11 @@ class Witnesses:
         if self._redis.hsetnx(self._targets, keys.head, uuid.uuid4().hex):
             self.doubt(keys)  # what stood for the target before may have gone with it
         self._again.pop(keys.head, None)
+
+    def exists(self, keys: Keys) -> bool:
+        """Return whether the table has a token, or something of its own beside its rows."""
+        beside = self._redis.exists(keys.young, keys.elder, keys.prepared, keys.leaving)
+        return bool(beside or self._redis.hexists(self._targets, keys.head))
 
     def written(self, keys: Keys, change: Change) -> None:
         """Let a row that has been written stand for its table, if none does."""

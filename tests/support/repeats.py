@@ -1,6 +1,6 @@
 """A test on real servers may be repeated once; many repeats in one run fail it.
 
-A repeat is not a remedy: the summary names each, and its cause is to be found.
+A repeat is not a remedy: the summary shows each failure, and its cause is to be found.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ __all__ = ["MOST", "pytest_collection_modifyitems", "pytest_configure"]
 MOST = 3
 """So many repeats in one run are let pass."""
 
+_MOST = 6_000
+"""So many characters of a first failure are shown."""
+
 
 class _Count:
     def __init__(self) -> None:
-        self.repeats: list[str] = []
+        self.repeats: list[tuple[str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if str(report.outcome) == "rerun":
-            self.repeats.append(report.nodeid)
+            self.repeats.append((report.nodeid, report.longreprtext))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if len(self.repeats) > MOST and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for name in self.repeats:
-            terminalreporter.write_line(f"repeated once: {name}")
+        for name, failure in self.repeats:
+            terminalreporter.write_sep("-", f"repeated once: {name}")
+            terminalreporter.write_line(failure[-_MOST:])
         if len(self.repeats) > MOST:
             terminalreporter.write_line(
                 f"{len(self.repeats)} repeats are more than {MOST}: the run has failed"

@@ -32,6 +32,8 @@ CREATE TABLE went_b PARTITION OF went FOR VALUES FROM (100) TO (200);
 CREATE TABLE emptied (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
 CREATE TABLE emptied_a PARTITION OF emptied FOR VALUES FROM (0) TO (100);
 CREATE TABLE emptied_b PARTITION OF emptied FOR VALUES FROM (100) TO (200);
+CREATE TABLE north (id int PRIMARY KEY, v text);
+CREATE TABLE south (id int PRIMARY KEY, v text);
 CREATE TABLE quiet (id int PRIMARY KEY, v text, n numeric(10, 2) DEFAULT 5, w varchar(10));
 CREATE TABLE cut (id int PRIMARY KEY, v text);
 CREATE TABLE parted (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
@@ -82,7 +84,12 @@ QUIET = (
 IN, OUT = (f"ALTER PUBLICATION headrace_{NAME} {word} TABLE" for word in ("ADD", "DROP"))
 AWAY, SPAN = "PARTITION away_a", "FOR VALUES FROM (0) TO (100)"
 BACK = "ALTER TABLE back REPLICA IDENTITY"
+SWAP = (
+    "ALTER TABLE north RENAME TO aside; ALTER TABLE south RENAME TO north; ALTER TABLE aside RENAME TO south"
+)
 UNTOLD = {
+    "north": ("TABLE_ANEW", SWAP),
+    "south": ("TABLE_ANEW", "INSERT INTO south VALUES (1, 'of the other')"),
     "labels": ("LABEL_RENAMED", "ALTER TYPE mood RENAME VALUE 'placed' TO 'received'"),
     "doubled": ("TABLE_REWRITTEN", "ALTER TABLE doubled ALTER amount TYPE numeric(12, 2) USING amount * 2"),
     "anew": ("COLUMN_ANEW", "ALTER TABLE anew DROP v, ADD v text NOT NULL DEFAULT 'gone'"),

@@ -28,7 +28,7 @@ def _capture(*tables: TableId, excluded: tuple[str, ...] = ()) -> Capture:
 
 
 def _properties(capture: Capture, **address: str) -> dict[str, str]:
-    return connector_properties(capture, {**ADDRESS, **address}, failover_slots=True)
+    return connector_properties(capture, {**ADDRESS, **address}, version=180_000)
 
 
 def test_the_password_is_a_reference() -> None:
@@ -67,6 +67,7 @@ def test_excluded_columns_are_named_only_when_there_are_some() -> None:
         ("exactly.once.support", "required"),
         ("unavailable.value.placeholder", "__mark"),
         ("slot.failover", "true"),
+        ("message.prefix.include.list", "(?-i:headrace)"),
     ],
 )
 def test_defaults_that_lose_or_delay_changes_are_overruled(name: str, value: str) -> None:

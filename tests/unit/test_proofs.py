@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "docs" / f"{name}.md"
-    for name in ("guarantees", "catalogue", "counterexamples", "lifecycle", "remedies")
+    for name in ("guarantees", "catalogue", "counterexamples", "evidence", "lifecycle", "remedies")
 ]
 CATALOGUE = (
     *(f"K{n}" for n in range(1, 14)),

@@ -63,7 +63,9 @@ def begin_life(job: Job) -> int:
         connect.halt(capture.connector, again=f"headrace recover {name}")
         job.say("making slot, publication and topics anew")
         with then("SOURCE_SLOT_BUSY", again(name)):
-            source.teardown(capture)
+            left = source.teardown(capture)
+        if left.why:
+            raise SourceError(left.why, code="SOURCE_DENIED", hint=f"headrace source check {name}")
         topics = topics_of(capture)
         kafka.delete([topic.name for topic in topics])
         _until_gone(kafka, {topic.name for topic in topics})

@@ -1,0 +1,89 @@
+"""Values of every fragile kind in the heartbeat's row: what arrives is compared with what was sent.
+
+A worker that is not ours may have another time zone, another driver or other options, and tell values as
+others. A user's value would then be another in every store, and nothing else would say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+__all__ = ["columns", "misread", "values"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class _Specimen:
+    """One value.
+
+    Args:
+        type: Its type, which a difference names.
+        literal: The value in SQL.
+        told: As a connector tells it that reads it right.
+    """
+
+    type: str
+    literal: str
+    told: Any
+
+
+def _micros(*moments: str) -> list[int]:
+    """Return microseconds since 1970 of moments without a zone."""
+    spans = [datetime.fromisoformat(moment).replace(tzinfo=timezone.utc) - _EPOCH for moment in moments]
+    return [(span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds for span in spans]
+
+
+# Hours that clocks somewhere skip: in New York, London, Paris, Sydney, Lord Howe, Santiago, Cairo, Beirut,
+# Havana, Tehran; and the day on which New York's clocks first had whole minutes.
+_SKIPPED = (
+    "2024-03-10 02:30", "2024-03-31 01:30", "2024-03-31 02:30", "2024-10-06 02:30", "2024-10-06 02:15",
+    "2024-09-08 00:30", "2024-04-26 00:30", "2024-03-31 00:30", "2024-03-10 00:30", "2021-03-22 00:30",
+    "1883-11-18 12:01",
+)  # fmt: skip
+_SPECIMENS = {
+    "specimen_bytea": _Specimen("bytea", r"'\x00ff10'", "AP8Q"),
+    "specimen_interval": _Specimen(
+        "interval", "'1 year 2 mons 3 days 04:05:06.789012'", "P1Y2M3DT4H5M6.789012S"
+    ),
+    "specimen_money": _Specimen("money", "1234.56::numeric::money", "1234.56"),
+    "specimen_double": _Specimen("double precision", "123456789.12345679", 123456789.12345679),
+    "specimen_date": _Specimen("date", "'0001-01-01'", -719162),
+    "specimen_timestamp": _Specimen("timestamp", "'1500-02-28 12:34'", _micros("1500-02-28 12:34")[0]),
+    "specimen_instant": _Specimen(
+        "timestamp with time zone", "'0044-03-15 12:00+00 BC'", "-0043-03-15T12:00:00.000000Z"
+    ),
+    "specimen_forever": _Specimen("timestamp with time zone", "'infinity'", "infinity"),
+    "specimen_timestamps": _Specimen(
+        "timestamp[]", "'{" + ",".join(f'"{moment}"' for moment in _SKIPPED) + "}'", _micros(*_SKIPPED)
+    ),
+    "specimen_instants": _Specimen(
+        "timestamp with time zone[]", "'{\"1883-11-18 12:01+00\"}'", ["1883-11-18T12:01:00.000000Z"]
+    ),
+}
+
+
+def columns() -> str:
+    """Return the columns of the heartbeat's table that hold specimens, as SQL."""
+    return ", ".join(f"{name} {specimen.type}" for name, specimen in _SPECIMENS.items())
+
+
+def values() -> str:
+    """Return the values of those columns, as SQL, in their order."""
+    return ", ".join(specimen.literal for specimen in _SPECIMENS.values())
+
+
+def misread(row: Mapping[str, Any]) -> list[str]:
+    """Return the types of which a row of the heartbeat's table arrived with another value.
+
+    A row without specimens, of a source that was added by an older version, tells nothing.
+    """
+    found = {
+        specimen.type
+        for name, specimen in _SPECIMENS.items()
+        if row.get(name) is not None and row[name] != specimen.told
+    }
+    return sorted(found)

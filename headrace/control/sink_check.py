@@ -1,0 +1,103 @@
+"""What `sink add` would refuse, and what would go wrong soon: asked before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from headrace.config.source import valid_name
+from headrace.control.claims import refuse_own, strangers
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
+from headrace.control.sink import captured_of, refuse_taken, trimmed
+from headrace.control.sink_settings import checked_settings
+from headrace.control.sweeps import marks_to_pass
+from headrace.control.targets import refuse_shared
+from headrace.model.errors import HeadraceError, naming
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
+from sinks import registry as kinds
+from sinks.base import Sink
+from sinks.unheld import refuse_unknown
+
+__all__ = ["check"]
+
+
+def check(
+    context: Context,
+    name: str,
+    kind: str,
+    *,
+    settings: Mapping[str, Any],
+    source: str | None = None,
+    tables: Sequence[TableId] = (),
+) -> list[Finding]:
+    """Return what speaks for or against adding the sink; changes nothing.
+
+    Raises:
+        UsageError: When the name, a table or a setting is none (``SINK_SETTINGS_INVALID``, …).
+    """
+    valid_name(name, of="sink")
+    registry = Registry(context.registry)
+    refuse_taken(registry, name)
+    origin = registry.source(source) if source else registry.only_source()
+    captured = captured_of(origin, tables)
+    refuse_unknown(settings, [table.schema for table in captured])
+    entry = SinkEntry(
+        name=name,
+        kind=kind,
+        source=origin.name,
+        settings=checked_settings(kind, origin.name, settings),
+        tables={},
+        incomplete={},
+        incomplete_ms={},
+        on_schema_change="",
+        created_ms=now_ms(),
+    )
+    schemas = [table.schema for table in captured]
+    with naming(origin.name, name), closing(kinds.build(kind, name, entry.settings)) as sink:
+        found = sink.check(schemas)
+        if any(finding.severity is Severity.ERROR for finding in found):
+            return found
+        entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
+        return [
+            *found,
+            *_targets(context, registry, entry, sink, captured),
+            *_history(context, origin.name, captured),
+        ]
+
+
+def _targets(
+    context: Context, registry: Registry, entry: SinkEntry, sink: Sink, captured: Sequence[SourceTableEntry]
+) -> Iterator[Finding]:
+    schemas = [table.schema for table in captured]
+    try:
+        refuse_shared(registry, entry)
+        refuse_own(context, entry.name, sink, schemas)
+    except HeadraceError as error:
+        yield Finding(Severity.ERROR, error.code, error.message, error.hint)
+        return
+    for table, claim in strangers(context, entry.name, sink, schemas).items():
+        yield Finding(
+            Severity.ERROR,
+            "SINK_TARGET_TAKEN",
+            f"Sink {claim.sink} of another installation, {claim.home}, writes to the target of {table}.",
+            "Choose another prefix or path; or, when the other is gone for good, add --take-over.",
+            table,
+        )
+
+
+def _history(context: Context, source: str, captured: Sequence[SourceTableEntry]) -> Iterator[Finding]:
+    passed = marks_to_pass(Registry(context.registry), source, captured)
+    lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
+    for table in captured:
+        if table.topic in lost:
+            yield Finding(
+                Severity.WARNING,
+                "SINK_HISTORY_GONE",
+                f"Kafka no longer holds every row of {table.schema.table}: it needs a resnapshot.",
+                f"headrace resnapshot {source} {table.schema.table}",
+                table.schema.table,
+            )

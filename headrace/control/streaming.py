@@ -1,0 +1,169 @@
+"""Waiting until a source streams. What it waits for is told, and no wait is without an end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from connectors.base import Capture, Hold, Source
+from connectors.registry import misread
+from headrace.control.capture import capture_of, source_of
+from headrace.control.connect import Connect, ConnectorState
+from headrace.control.context import Context
+from headrace.control.first_load import note_loaded, read_again
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry
+from headrace.control.remedies import waiting_for
+from headrace.control.snapshot import initial
+from headrace.model.errors import SourceError
+
+__all__ = ["wait_streaming"]
+
+_TASK_START_S = 120.0
+_SLOT_S = 600.0
+"""So long a slot may wait for the transactions of others."""
+_LOOK_S = 1.0
+"""So often is it looked whom the connector keeps waiting, and for whom it waits."""
+_MOST_ATTEMPTS = 5
+_BEATS = 5
+"""Of the snapshot and of the stream: both are compared with what the database holds."""
+
+
+def _refuse_elsewhere(hold: Hold, name: str, *, read: bool) -> None:
+    """Refuse a connector that reads another database than the one that was asked for.
+
+    A slot is made before the first row is read, and belongs to one database of one server.
+
+    Args:
+        hold: What our database keeps for the connector.
+        name: The source.
+        read: Whether the connector has read rows, and so has a slot somewhere.
+
+    Raises:
+        SourceError: With code ``SOURCE_ELSEWHERE``.
+    """
+    if hold.elsewhere:
+        where = f"database {hold.elsewhere}"
+    elif read and not hold.exists:
+        where = "another server than this command, or another database"
+    else:
+        return
+    raise SourceError(
+        f"The connector of {name} reads {where}: its address is understood otherwise there.",
+        code="SOURCE_ELSEWHERE",
+        hint="Give an address that names the same server for this machine and for Connect's, and a database"
+        " whose name is of letters, digits, - and _.",
+    )
+
+
+@dataclass
+class _Wait:
+    """One wait for one source."""
+
+    name: str
+    source: Source
+    capture: Capture
+    say: Callable[[str], None]
+    _told: str = field(default="", init=False)
+    _looked: float = field(default=float("-inf"), init=False)
+    _hold: Hold | None = field(default=None, init=False)
+
+    def tell(self, text: str) -> None:
+        if text != self._told:
+            self.say(text)
+            self._told = text
+
+    def hold(self, *, now: bool = False) -> Hold:
+        """Return what the database keeps, at most a second old or of ``now``; let others have their turn."""
+        if now or self._hold is None or time.monotonic() - self._looked > _LOOK_S:
+            self.source.give_way(self.capture)
+            self._hold, self._looked = self.source.hold(self.capture), time.monotonic()
+        return self._hold
+
+    def start(self, state: ConnectorState, waited: float) -> None:
+        """Bear with a task that does not run yet."""
+        waits = self.hold().waits
+        who, ends = waiting_for(waits)
+        if waits:
+            # Without the seconds, or each look would be news.
+            self.tell("the slot is being made; Postgres waits for " + who.partition(", ")[0] + f": {ends}")
+        if waited <= (_SLOT_S if waits else _TASK_START_S):
+            return
+        if waits:
+            raise SourceError(
+                f"The slot of {self.name} could not be made within {waited:.0f} s: Postgres waits for {who}.",
+                code="SOURCE_SLOT_WAITS",
+                hint=ends,
+            )
+        raise SourceError(
+            f"The connector of {self.name} did not start within {waited:.0f} s"
+            f" (connector {state.connector}, task {state.task}).",
+            code="CONNECTOR_NOT_STARTED",
+            hint="See Connect's log.",
+        )
+
+
+def wait_streaming(
+    context: Context, name: str, *, again: str, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Return when the initial snapshot is complete and the connector holds its slot.
+
+    Args:
+        context: The installation.
+        name: The source.
+        again: What to run once the cause of a failure is mended.
+        say: Told how far it is, and for whom it waits.
+
+    Raises:
+        SourceError: When the connector fails (``CONNECTOR_FAILED``), does not start
+            (``CONNECTOR_NOT_STARTED``), waits for the transactions of others for too long
+            (``SOURCE_SLOT_WAITS``), reads another database (``SOURCE_ELSEWHERE``) or begins to read again and
+            again (``SOURCE_LOAD_RESTARTS``).
+    """
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    kafka = Kafka(context.kafka_bootstrap)
+    topics = [table.topic for table in entry.tables]
+    wait = _Wait(name, source_of(context, entry), capture_of(context, entry), say)
+    expected = sum(wait.source.estimate_rows([schema.table for schema in wait.capture.tables]).values())
+    began = time.monotonic()
+    with Connect(context.connect_url) as connect:
+        while True:
+            state = connect.state(wait.capture.connector)
+            if state.failed:
+                raise SourceError(
+                    f"The connector of {name} failed: {state.trace}",
+                    code="CONNECTOR_FAILED",
+                    hint=f"Mend the cause, then: {again}",
+                )
+            if not state.running:
+                wait.start(state, time.monotonic() - began)
+            else:
+                rows = sum(high for _, high in kafka.ends(topics).values())
+                # A slot that was not there at the last look may have been made before the first row.
+                _refuse_elsewhere(wait.hold(now=rows > 0 and not wait.hold().exists), name, read=rows > 0)
+                if note_loaded(registry, kafka, wait.capture, registry.source(name)) and wait.hold().active:
+                    beats = kafka.tail(wait.capture.topic(wait.capture.heartbeat), _BEATS)
+                    if wrong := misread(entry.kind, beats):
+                        raise SourceError(
+                            f"Values of {name} would not arrive as they are: {wrong}.",
+                            code="SOURCE_MISREAD",
+                            hint=f"Then: {again}",
+                        )
+                    return
+                attempts = initial(kafka, wait.capture, registry.source(name).heard or 0).attempts
+                if attempts > _MOST_ATTEMPTS:
+                    raise SourceError(
+                        f"The connector of {name} has begun to read the tables {attempts} times and has never"
+                        " come to the end.",
+                        code="SOURCE_LOAD_RESTARTS",
+                        hint="Connect's log says what ended each try. Mend that, then: " + again,
+                    )
+                if read_again(context, registry, kafka, name):
+                    say("the connector was interrupted before its first row: it begins again")
+                    continue
+                of = f" of about {expected:,}" if expected else ""
+                turn = f", for the {attempts}. time: the connector was interrupted" if attempts > 1 else ""
+                wait.tell(f"reading the tables: {rows:,} rows{of}{turn}")
+            time.sleep(0.2)

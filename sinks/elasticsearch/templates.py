@@ -1,0 +1,83 @@
+"""Index templates of the cluster that would make something else of our indexes than what we ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.finding import Finding, Severity
+from sinks.elasticsearch.client import Client, path
+
+__all__ = ["template_findings"]
+
+_PIPELINES = ("default_pipeline", "final_pipeline")
+_HINT = "Give the sink a prefix whose indexes the template does not match ({patterns}): --prefix NAME-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    name: str
+    patterns: tuple[str, ...]
+    priority: int
+    data_stream: bool
+
+    def matches(self, index: str) -> bool:
+        return any(
+            re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), index) for pattern in self.patterns
+        )
+
+
+def template_findings(client: Client, indexes: Sequence[str]) -> list[Finding]:
+    """Return what templates would do to indexes that are to be made; of each template once.
+
+    Args:
+        client: Of the cluster.
+        indexes: The names that they are to have.
+
+    Raises:
+        SinkError: When the cluster does not tell.
+    """
+    told: Sequence[Mapping[str, Any]] = (
+        client.request("GET", "/_index_template", see=(403, 404)).json().get("index_templates", ())
+    )
+    known = [_read(one) for one in told]
+    taken: dict[_Template, str] = {}
+    for index in indexes:
+        if matching := [template for template in known if template.matches(index)]:
+            taken.setdefault(max(matching, key=lambda template: template.priority), index)
+    return [finding for template, index in taken.items() for finding in _findings(client, template, index)]
+
+
+def _read(told: Mapping[str, Any]) -> _Template:
+    about = told["index_template"]
+    return _Template(
+        str(told["name"]),
+        tuple(about.get("index_patterns", ())),
+        int(about.get("priority", 0)),
+        "data_stream" in about,
+    )
+
+
+def _findings(client: Client, template: _Template, index: str) -> list[Finding]:
+    hint = _HINT.format(patterns=", ".join(template.patterns))
+    if template.data_stream:
+        message = (
+            f"The index template {template.name} makes a data stream of {index}, which takes no updates."
+        )
+        return [Finding(Severity.ERROR, "ES_TEMPLATE_DATA_STREAM", message, hint)]
+    made = client.request("POST", path("_index_template", "_simulate_index", index)).json()["template"]
+    settings: Mapping[str, Any] = made.get("settings", {}).get("index", {})
+    mappings: Mapping[str, Any] = made.get("mappings", {})
+    found = [
+        f"sends documents through the pipeline {settings[name]}"
+        for name in _PIPELINES
+        if settings.get(name, "_none") != "_none"
+    ]
+    if mappings.get("_source"):
+        found.append("keeps only a part of each document (_source)")
+    if mappings.get("_routing", {}).get("required") in (True, "true"):
+        found.append("asks for a routing value (_routing)")
+    message = f"The index template {template.name} {' and '.join(found)} in {index}; rows would not be equal."
+    return [Finding(Severity.ERROR, "ES_TEMPLATE_CHANGES", message, hint)] if found else []

@@ -1,0 +1,77 @@
+"""Index templates of the cluster that would take our indexes: found before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from headrace.model.finding import Severity
+from sinks.contract.story import ORDERS
+from sinks.elasticsearch.client import path
+from tests.support.search import Server
+
+pytestmark = pytest.mark.stack
+
+
+@contextmanager
+def template(server: Server, body: dict[str, Any]) -> Iterator[str]:
+    """Have a template; other tests use the server at the same time, so it is for our names only."""
+    name = f"{server.prefix}template"
+    server.ask("PUT", path("_index_template", name), body)
+    try:
+        yield name
+    finally:
+        server.ask("DELETE", path("_index_template", name))
+
+
+def errors(server: Server) -> dict[str, str]:
+    sink = server.sink()
+    found = sink.check([ORDERS])
+    sink.close()
+    return {one.code: one.message + one.hint for one in found if one.severity is Severity.ERROR}
+
+
+@pytest.mark.parametrize(
+    ("made", "code", "words"),
+    [
+        ({"data_stream": {}}, "ES_TEMPLATE_DATA_STREAM", "data stream"),
+        ({"template": {"settings": {"index.final_pipeline": "p"}}}, "ES_TEMPLATE_CHANGES", "pipeline p"),
+        ({"template": {"mappings": {"_source": {"excludes": ["item"]}}}}, "ES_TEMPLATE_CHANGES", "_source"),
+        ({"template": {"mappings": {"_routing": {"required": True}}}}, "ES_TEMPLATE_CHANGES", "_routing"),
+    ],
+)
+def test_a_template_that_makes_something_else_of_an_index(
+    server: Server, made: dict[str, Any], code: str, words: str
+) -> None:
+    assert errors(server) == {}
+    pattern = f"{server.alias()}*"
+    with template(server, {"index_patterns": [pattern], "priority": 500, **made}) as name:
+        (told,) = errors(server).items()
+        assert told[0] == code
+        assert all(word in told[1] for word in (name, words, pattern, "--prefix"))
+
+
+def test_a_template_that_changes_no_row_and_one_for_others_are_nothing_to_us(server: Server) -> None:
+    harmless = {"template": {"settings": {"index.refresh_interval": "5s"}}}
+    with template(server, {"index_patterns": [f"{server.prefix}*"], "priority": 500, **harmless}):
+        assert errors(server) == {}
+    with template(
+        server, {"index_patterns": ["x" + server.prefix + "*"], "priority": 500, "data_stream": {}}
+    ):
+        assert errors(server) == {}
+    sink = server.sink()
+    sink.prepare(ORDERS)
+    sink.close()
+    with template(server, {"index_patterns": [f"{server.alias()}-g*"], "priority": 500, "data_stream": {}}):
+        assert errors(server) == {}, "what is there already is not made again"
+
+
+def test_a_cluster_without_room_for_the_shards(server: Server) -> None:
+    sink = server.sink(shards=1000)
+    codes = {one.code: one.message for one in sink.check([ORDERS]) if one.severity is Severity.ERROR}
+    sink.close()
+    assert "needs 4000 shards" in codes["ES_SHARDS"]
+    assert errors(server) == {}

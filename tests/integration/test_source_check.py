@@ -1,0 +1,190 @@
+"""What a check says of a server before anything is done to it, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from connectors.base import Capture, Wait
+from connectors.postgres import PostgresSource
+from connectors.postgres.session import parameters, session
+from connectors.postgres.waits import open_transactions
+from headrace.model.errors import SourceError
+from headrace.model.finding import Severity
+from headrace.model.schema import TableId
+from tests.support.database import Database, fresh_database
+from tests.support.servers import postgres_server
+
+pytestmark = pytest.mark.stack
+
+T = TableId("public", "t")
+ROLE = "plain"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Database]:
+    settings = ("idle_replication_slot_timeout=60s", "max_prepared_transactions=4", "max_connections=40")
+    with postgres_server(18, *settings) as dsn:
+        yield Database(dsn)
+
+
+@pytest.fixture
+def database(server: Database) -> Iterator[Database]:
+    with fresh_database(server.dsn, "checked") as made:
+        made.run("CREATE TABLE t (id int PRIMARY KEY)")
+        yield made
+
+
+def told(database: Database, **login: str) -> dict[str, Any]:
+    """Return code → finding, of what is not well."""
+    dsn = psycopg.conninfo.make_conninfo(database.dsn, **login)
+    found = PostgresSource(dsn).preflight([T])
+    return {one.code: one for one in found if one.severity is not Severity.OK}
+
+
+def waits(database: Database) -> tuple[Wait, ...]:
+    with session(parameters(database.dsn)) as connection:
+        return open_transactions(connection)
+
+
+def test_a_slot_that_would_be_lost_while_the_connector_rests(database: Database) -> None:
+    found = told(database)["SOURCE_SLOT_IDLE"]
+    assert found.severity is Severity.WARNING
+    assert "60 s" in found.message
+    assert "idle_replication_slot_timeout = 0" in found.hint
+
+
+def test_whom_the_slot_would_wait_for_in_any_database(database: Database, server: Database) -> None:
+    """Of others a role without rights sees no ages, but who stays is found all the same."""
+    server.run("CREATE TABLE elsewhere (i int)")
+    database.run(f"CREATE ROLE {ROLE} LOGIN REPLICATION", f"ALTER TABLE t OWNER TO {ROLE}")
+    database.run(f"GRANT CREATE ON DATABASE checked TO {ROLE}")
+    assert "SOURCE_LONG_TRANSACTION" not in told(database)
+    with psycopg.connect(server.dsn) as other:
+        other.execute("INSERT INTO elsewhere VALUES (1)")
+        pid = other.info.backend_pid
+        assert "SOURCE_LONG_TRANSACTION" not in told(database), "it is young"
+        found = told(database, user=ROLE)["SOURCE_LONG_TRANSACTION"]
+        assert f"process {pid} of postgres in database postgres" in found.message
+        assert found.hint == f"SELECT pg_terminate_backend({pid});"
+        other.rollback()
+        other.execute("INSERT INTO elsewhere VALUES (2)")
+        other.execute("PREPARE TRANSACTION 'o''clock'")
+    (wait,) = waits(database)
+    assert "'o''clock' of postgres in database postgres" in wait.who
+    server.run(wait.ends.partition("  --")[0])
+    assert not waits(database)
+    database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
+
+
+FUNCTION = "CREATE FUNCTION public.watch() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN {} END $$"
+TRIGGERS = {
+    "made": (
+        FUNCTION.format("INSERT INTO public.ddl_log VALUES (tg_tag);"),
+        "CREATE EVENT TRIGGER watch_all ON ddl_command_end EXECUTE FUNCTION public.watch()",
+    ),
+    "gone": (
+        FUNCTION.format("RAISE EXCEPTION 'nothing is dropped here';"),
+        "CREATE EVENT TRIGGER watch_all ON sql_drop EXECUTE FUNCTION public.watch()",
+    ),
+}
+SLOT = "SELECT pg_create_logical_replication_slot('headrace_audited', 'pgoutput')"
+
+
+@pytest.mark.parametrize(
+    ("which", "severity", "words"),
+    [
+        ("made", Severity.ERROR, "permission denied for table ddl_log"),
+        ("gone", Severity.WARNING, "nothing is dropped here"),
+    ],
+)
+def test_an_event_trigger_that_refuses_our_statements(
+    database: Database, which: str, severity: Severity, words: str
+) -> None:
+    """What `remove` may not remove is left and told; the slot, which would keep the log, goes first."""
+    database.run(
+        f"CREATE ROLE {ROLE} LOGIN REPLICATION",
+        f"ALTER TABLE t OWNER TO {ROLE}",
+        f"GRANT CREATE ON DATABASE checked TO {ROLE}",
+        "CREATE TABLE ddl_log (tag text)",
+    )
+    login = psycopg.conninfo.make_conninfo(database.dsn, user=ROLE)
+    try:
+        assert "SOURCE_EVENT_TRIGGER" not in told(database, user=ROLE)
+        source = PostgresSource(login)
+        capture = Capture("audited", tuple(source.catalogue([T])), "placeholder", "password")
+        source.setup(capture)
+        database.run(
+            *TRIGGERS[which], "SELECT pg_create_logical_replication_slot('headrace_audited', 'pgoutput')"
+        )
+        found = told(database, user=ROLE)["SOURCE_EVENT_TRIGGER"]
+        assert found.severity is severity
+        assert words in found.message
+        assert database.run("SELECT 1 FROM pg_namespace WHERE nspname ~ 'headrace_check'") == []
+        left = source.teardown(capture)
+        assert words in left.why
+        assert database.run("SELECT 1 FROM pg_replication_slots") == []
+        database.run(found.hint.partition("  --")[0])
+        assert "SOURCE_EVENT_TRIGGER" not in told(database, user=ROLE)
+        for statement in left.statements:
+            database.run(statement)
+        assert database.run("SELECT 1 FROM pg_publication") == []
+        assert source.teardown(capture).statements == ()
+    finally:
+        database.run("DROP EVENT TRIGGER IF EXISTS watch_all")
+        database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
+
+
+@pytest.mark.parametrize("name", ["a+b", "a%20b", "a?b", "a${b}"])
+def test_a_name_that_the_connectors_driver_reads_otherwise(server: Database, name: str) -> None:
+    with fresh_database(server.dsn, name) as made:
+        made.run("CREATE TABLE t (id int PRIMARY KEY)")
+        assert told(made)["SOURCE_DATABASE_NAME"].severity is Severity.ERROR
+
+
+def test_a_database_whose_bytes_have_no_meaning(server: Database) -> None:
+    server.run(
+        "DROP DATABASE IF EXISTS bytes",
+        "CREATE DATABASE bytes ENCODING SQL_ASCII TEMPLATE template0 LOCALE 'C'",
+    )
+    made = Database(psycopg.conninfo.make_conninfo(server.dsn, dbname="bytes"))
+    made.run("CREATE TABLE t (id int PRIMARY KEY)")
+    assert told(made)["SOURCE_ENCODING"].severity is Severity.ERROR
+
+
+def test_too_few_connections_are_told_with_the_limit(database: Database) -> None:
+    database.run(f"CREATE ROLE {ROLE} LOGIN REPLICATION CONNECTION LIMIT 3", f"ALTER TABLE t OWNER TO {ROLE}")
+    try:
+        found = told(database, user=ROLE)["SOURCE_CONNECTIONS"]
+        assert found.severity is Severity.ERROR
+        assert f'the role "{ROLE}" is 3' in found.message
+        database.run(found.hint)
+        assert "SOURCE_CONNECTIONS" not in told(database, user=ROLE)
+        database.run(f"ALTER ROLE {ROLE} CONNECTION LIMIT 0")
+        with pytest.raises(SourceError) as caught:
+            told(database, user=ROLE)
+        assert caught.value.code == "SOURCE_UNREACHABLE"
+        assert "password" not in caught.value.hint
+        assert "raise the limit" in caught.value.hint
+    finally:
+        database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
+
+
+def test_settings_of_others_end_no_session_of_ours(database: Database) -> None:
+    """Set on role and database: what a session may overrule it overrules."""
+    database.run(
+        "ALTER DATABASE checked SET transaction_timeout = '300ms'",
+        "ALTER DATABASE checked SET statement_timeout = '200ms'",
+        "ALTER ROLE postgres IN DATABASE checked SET idle_in_transaction_session_timeout = '100ms'",
+        "ALTER DATABASE checked SET default_transaction_read_only = on",
+        "ALTER DATABASE checked SET DateStyle = 'SQL, DMY'",
+    )
+    source = PostgresSource(database.dsn)
+    assert source.select("SELECT pg_sleep(0.5)")
+    assert source.select("SELECT date '2026-02-01'::text AS day") == [{"day": "2026-02-01"}]
+    capture = Capture("limits", tuple(source.catalogue([T])), "placeholder", "password")
+    source.setup(capture)
+    assert source.teardown(capture).statements == ()
