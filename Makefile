@@ -35,7 +35,7 @@ NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test unit stores control deep test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
+.PHONY: help demo up down status test unit stores control deep deep-faults deep-others test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -58,7 +58,11 @@ test: $(READY) ## Run the tests, but for the long ones (make deep): those withou
 
 deep: $(READY) ## Run the long tests that `make test` leaves out: all, or as many as fit (MINUTES=35)
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
-	@$(PYTEST) -m "deep and not fresh" --durations=30 $(if $(MINUTES),--minutes $(MINUTES)) $(SUITE)
+	@$(MAKE) -k -j2 HASHSEED=$(HASHSEED) deep-faults deep-others
+
+deep-faults deep-others: $(READY)
+	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) \
+	    $(if $(findstring faults,$@),tests/faults,$(filter-out tests/faults,$(SUITE))) || $(NONE)
 
 test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)
 	@$(BIN)/python -m tests.property

@@ -149,7 +149,7 @@ class Hold:
         flushed: Position up to which the log is on disk; None when unknown.
         timeline: The log's timeline; None when unknown.
         ancestry: Earlier timeline → position at which the log left it; without those it does not tell of.
-        waits: For whom the slot waits that is being made; empty once it is.
+        waits: For whom the connector waits while it makes its slot or reads; empty when nobody asked.
         elsewhere: The database to which a slot of the connector's name belongs, when it is not ours.
     """
 
@@ -196,7 +196,7 @@ class Source(Protocol):
         ...
 
     def preflight(
-        self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1
+        self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1, readers: int = 1
     ) -> list[Finding]:
         """Return everything that speaks for or against capturing ``tables``; changes nothing.
 
@@ -204,6 +204,7 @@ class Source(Protocol):
             tables: Which.
             keys: The keys that the user declares.
             partitions: Of how many partitions each table's topic is to be.
+            readers: How many are to read the first snapshot side by side.
         """
         ...
 
@@ -243,8 +244,8 @@ class Source(Protocol):
         """Let the connector be told of all the capture's tables again; all of them exist."""
         ...
 
-    def hold(self, capture: Capture) -> Hold:
-        """Return what the database keeps for the connector."""
+    def hold(self, capture: Capture, *, loading: bool = False) -> Hold:
+        """Return what the database keeps for the connector; while it is ``loading``, for whom it waits."""
         ...
 
     def watch(self, capture: Capture) -> Watch:

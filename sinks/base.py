@@ -90,7 +90,7 @@ class Sink(Protocol):
         ...
 
     def exists(self, schema: TableSchema) -> bool:
-        """Return whether there is anything of the table's target: what :meth:`prepare` makes, or a part."""
+        """Return whether there is anything of the table's target, of ours or of others: a row is enough."""
         ...
 
     def target(self, schema: TableSchema) -> Target:

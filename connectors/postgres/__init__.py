@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import psycopg
+
 from connectors.base import Capture, Hold, Keys, Left
 from connectors.postgres import (
     by_key,
@@ -71,11 +73,11 @@ class PostgresSource:
             return catalogue.list_tables(connection, schemas)
 
     def preflight(
-        self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1
+        self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1, readers: int = 1
     ) -> list[Finding]:
         with self._session() as connection:
             told = preflight.check_tables(connection, tables, keys or {}, spread=partitions > 1)
-            return [*server.check_server(connection), *told]
+            return [*server.check_server(connection, readers=readers), *told]
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         with self._session() as connection:
@@ -90,7 +92,8 @@ class PostgresSource:
         try:
             self._patiently(lambda connection: setup.forget(connection, capture))
         except SourceError as error:
-            if error.code not in _NOT_OURS_TO_DROP:
+            outage = isinstance(error.__cause__, psycopg.OperationalError)
+            if outage or error.code not in _NOT_OURS_TO_DROP:
                 raise
             return Left(setup.leftovers(capture)[1:], error.message)
         return Left()
@@ -115,9 +118,9 @@ class PostgresSource:
     def publish(self, capture: Capture) -> None:
         self._patiently(lambda connection: publication.publish(connection, capture))
 
-    def hold(self, capture: Capture) -> Hold:
+    def hold(self, capture: Capture, *, loading: bool = False) -> Hold:
         with self._session() as connection:
-            held = setup.hold(connection, capture)
+            held = setup.hold(connection, capture, loading=loading)
             log = history.log_position(connection)
             weakened = identity.weakened(connection, capture.tables)
         ancestry = history.ancestry(self._known, log.timeline)

@@ -22,7 +22,8 @@ SELECT r.rolname::text AS role, r.rolconnlimit AS of_role, r.rolsuper AS super,
        count(*) FILTER (WHERE a.datname = d.datname AND a.pid <> pg_backend_pid()) AS by_database,
        count(*) FILTER (WHERE a.pid <> pg_backend_pid()) AS by_all
 FROM pg_roles r, pg_database d, pg_stat_activity a
-WHERE r.rolname = current_user AND d.datname = current_database() AND a.backend_type = 'client backend'
+WHERE r.rolname = current_user AND d.datname = current_database()
+  AND a.datid IS NOT NULL AND a.usesysid IS NOT NULL
 GROUP BY 1, 2, 3, 4, 5
 """
 

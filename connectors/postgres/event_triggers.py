@@ -36,16 +36,15 @@ def check_event_triggers(connection: Session) -> Iterator[Finding]:
     triggers = rows(connection, _TRIGGERS)
     if not triggers:
         return
-    schema = sql.Identifier(f"headrace_check_{secrets.token_hex(4)}")
+    name = sql.Identifier(f"headrace_check_{secrets.token_hex(4)}")
     made = (
-        sql.SQL("CREATE SCHEMA {}").format(schema),
-        sql.SQL("CREATE TABLE {}.trial (id smallint PRIMARY KEY)").format(schema),
-        sql.SQL("CREATE PUBLICATION {} FOR TABLE {}.trial").format(schema, schema),
+        sql.SQL("CREATE SCHEMA IF NOT EXISTS headrace"),
+        sql.SQL("CREATE TABLE headrace.{} (id smallint PRIMARY KEY)").format(name),
+        sql.SQL("CREATE PUBLICATION {} FOR TABLE headrace.{}").format(name, name),
     )
     gone = (
-        sql.SQL("DROP PUBLICATION {}").format(schema),
-        sql.SQL("DROP TABLE {}.trial").format(schema),
-        sql.SQL("DROP SCHEMA {}").format(schema),
+        sql.SQL("DROP PUBLICATION {}").format(name),
+        sql.SQL("DROP TABLE headrace.{}").format(name),
     )
     named = ", ".join(f"{one['name']} (on {one['event']}, runs {one['function']})" for one in triggers)
     role = triggers[0]["role"]

@@ -26,6 +26,7 @@ __all__ = ["PostgresLookup"]
 # Rows that row security hides would be taken for rows that are gone; so reading them fails.
 _SESSION = (
     "-c statement_timeout=3s -c lock_timeout=200ms -c row_security=off -c default_transaction_read_only=on"
+    " -c idle_session_timeout=0"
 )
 _CONNECT_S = 2
 _SILENT_S = 4.0

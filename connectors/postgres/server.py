@@ -37,9 +37,11 @@ SELECT current_setting('server_version_num')::int AS version,
             (has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE'))) AS shut_by,
        EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname IN ('rds_replication', 'azure_pg_admin')
                AND pg_has_role(current_user, r.oid, 'MEMBER')) AS may_replicate_by_role,
-       (SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout') AS idle_s,
-       (SELECT (wal_bytes / greatest(extract(epoch FROM clock_timestamp() - stats_reset), 1))::float8
-        FROM pg_stat_wal) AS wal_rate
+       (SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout') AS idle_s
+"""
+_RATE = """
+SELECT (wal_bytes / greatest(extract(epoch FROM clock_timestamp() - stats_reset), 1))::float8 AS bytes
+FROM pg_stat_wal
 """
 
 
@@ -55,8 +57,13 @@ def _ok(code: str, message: str) -> Finding:
     return Finding(Severity.OK, code, message)
 
 
-def check_server(connection: Session) -> Iterator[Finding]:
-    """Yield what the server's version, settings and our role's rights say."""
+def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
+    """Yield what the server's version, settings and our role's rights say.
+
+    Args:
+        connection: To the database.
+        readers: How many are to read the first snapshot side by side.
+    """
     (server,) = rows(connection, _SERVER)
     database = server["database"]
     if server["version"] // 10_000 < _OLDEST:
@@ -65,8 +72,8 @@ def check_server(connection: Session) -> Iterator[Finding]:
             f"Postgres {server['version_text']} is too old.",
             f"Use Postgres {_OLDEST} or newer.",
         )
-    else:
-        yield _ok("SOURCE_VERSION", f"Postgres {server['version_text']}")
+        return
+    yield _ok("SOURCE_VERSION", f"Postgres {server['version_text']}")
     if server["standby"]:
         yield _error(
             "SOURCE_STANDBY",
@@ -97,7 +104,7 @@ def check_server(connection: Session) -> Iterator[Finding]:
     yield _free(
         "SOURCE_SLOTS", "replication slot", "max_replication_slots", server["slots"], server["slots_used"]
     )
-    yield from check_connections(connection)
+    yield from check_connections(connection, readers=readers)
     yield _free("SOURCE_SENDERS", "WAL sender", "max_wal_senders", server["senders"], server["senders_used"])
     yield from _rights(connection, server)
     yield from _log(connection, server)
@@ -120,7 +127,7 @@ def _rights(connection: Session, server: DictRow) -> Iterator[Finding]:
             f"The role {role} may not create a schema and a publication in {database}.",
             f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)};",
         )
-    else:
+    elif not server["standby"]:
         yield from check_event_triggers(connection)
     if server["shut_by"]:
         yield _error(
@@ -139,13 +146,12 @@ def _log(connection: Session, server: DictRow) -> Iterator[Finding]:
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
             "  -- beyond it the slot is lost and a resnapshot is needed",
         )
-    elif (hours := _hours(server["keep_mb"], server["wal_rate"])) < _HOURS_OF_LOG:
+    elif (hours := _hours(server["keep_mb"], rate := rows(connection, _RATE)[0]["bytes"])) < _HOURS_OF_LOG:
         yield _warning(
             "SOURCE_WAL_SHORT",
             f"max_slot_wal_keep_size is {server['keep_mb']} MB: as fast as this server has written its log so"
             f" far, the slot is lost when the connector is away for {hours:.1f} hours.",
-            f"ALTER SYSTEM SET max_slot_wal_keep_size = '{_room(server['wal_rate'])}MB';"
-            " SELECT pg_reload_conf();",
+            f"ALTER SYSTEM SET max_slot_wal_keep_size = '{_room(rate)}MB'; SELECT pg_reload_conf();",
         )
     if server["idle_s"]:
         yield _warning(

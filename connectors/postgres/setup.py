@@ -12,7 +12,7 @@ from psycopg import sql
 from connectors.base import Capture, Hold
 from connectors.postgres import publication, specimens
 from connectors.postgres.session import Session, identifier, rows
-from connectors.postgres.waits import open_transactions
+from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
@@ -67,10 +67,13 @@ def create(connection: Session, capture: Capture) -> None:
         ).format(identifier(capture.signals))
     )
     beat = identifier(capture.heartbeat)
-    made = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id smallint PRIMARY KEY, at timestamptz NOT NULL, {})")
-    connection.execute(made.format(beat, sql.SQL(specimens.columns())))
-    first = sql.SQL("INSERT INTO {} VALUES (1, clock_timestamp(), {}) ON CONFLICT (id) DO NOTHING")
-    connection.execute(first.format(beat, sql.SQL(specimens.values())))
+    made = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id smallint PRIMARY KEY, at timestamptz NOT NULL)")
+    connection.execute(made.format(beat))
+    connection.execute(sql.SQL("ALTER TABLE {} {}").format(beat, sql.SQL(specimens.added())))
+    first = sql.SQL("INSERT INTO {} (id, at) VALUES (1, clock_timestamp()) ON CONFLICT (id) DO NOTHING")
+    connection.execute(first.format(beat))
+    given = sql.SQL("UPDATE {} SET {} WHERE id = 1")
+    connection.execute(given.format(beat, sql.SQL(specimens.given())))
     publication.publish(connection, capture)
 
 
@@ -127,8 +130,8 @@ def drop_slot(connection: Session, name: str) -> None:
         time.sleep(0.2)
 
 
-def hold(connection: Session, capture: Capture) -> Hold:
-    """Return what the database keeps for the capture's slot."""
+def hold(connection: Session, capture: Capture, *, loading: bool = False) -> Hold:
+    """Return what the database keeps for the slot; while ``loading``, for whom the connector waits."""
     (clock,) = rows(connection, _NOW)
     found = rows(connection, _HOLD, capture.connector)
     told = {TableId(row["schema"], row["name"]) for row in rows(connection, _PUBLISHED, capture.connector)}
@@ -164,7 +167,7 @@ def hold(connection: Session, capture: Capture) -> Hold:
         system=clock["system"],
         now_ms=clock["now_ms"],
         uncaptured=uncaptured,
-        waits=open_transactions(connection) if slot["confirmed"] is None else (),
+        waits=blocking(connection, capture.connector) if loading else (),
         elsewhere=elsewhere,
     )
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-__all__ = ["columns", "misread", "values"]
+__all__ = ["added", "given", "misread"]
+
+_ROW = 1
+"""The heartbeat's; others are marks, and hold no specimens."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -66,24 +69,24 @@ _SPECIMENS = {
 }
 
 
-def columns() -> str:
-    """Return the columns of the heartbeat's table that hold specimens, as SQL."""
-    return ", ".join(f"{name} {specimen.type}" for name, specimen in _SPECIMENS.items())
+def added() -> str:
+    """Return what gives the heartbeat's table the columns of specimens that it lacks, as SQL."""
+    return ", ".join(f"ADD COLUMN IF NOT EXISTS {name} {s.type}" for name, s in _SPECIMENS.items())
 
 
-def values() -> str:
-    """Return the values of those columns, as SQL, in their order."""
-    return ", ".join(specimen.literal for specimen in _SPECIMENS.values())
+def given() -> str:
+    """Return what gives a row of it the specimens, as SQL."""
+    return ", ".join(f"{name} = {specimen.literal}" for name, specimen in _SPECIMENS.items())
 
 
 def misread(row: Mapping[str, Any]) -> list[str]:
     """Return the types of which a row of the heartbeat's table arrived with another value.
 
-    A row without specimens, of a source that was added by an older version, tells nothing.
+    A table without specimens, of a source that was added by an older version, tells nothing.
     """
+    if row.get("id") != _ROW:
+        return []
     found = {
-        specimen.type
-        for name, specimen in _SPECIMENS.items()
-        if row.get(name) is not None and row[name] != specimen.told
+        specimen.type for name, specimen in _SPECIMENS.items() if name in row and row[name] != specimen.told
     }
     return sorted(found)

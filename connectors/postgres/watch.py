@@ -24,7 +24,7 @@ __all__ = ["PostgresWatch"]
 
 _PATIENCE = (
     "-c statement_timeout=10s -c lock_timeout=100ms -c jit=off -c default_transaction_read_only=off"
-    " -c synchronous_commit=local"
+    " -c synchronous_commit=local -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0"
 )
 _ROWS_PATIENCE_MS = 2_000
 _PUBLICATION = ""

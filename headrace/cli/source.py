@@ -52,6 +52,8 @@ Partitions = Annotated[
     ),
 ]
 
+Threads = Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")]
+
 
 @commands.command("check")
 @fails_clearly
@@ -63,6 +65,7 @@ def check(
     schema: Schemas = None,
     key: Keys = None,
     partitions: Partitions = 1,
+    snapshot_threads: Threads = 1,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -79,6 +82,7 @@ def check(
             schemas=schema or ["public"],
             keys=dict(map(declared, key or ())),
             partitions=partitions,
+            readers=snapshot_threads,
         )
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
     if as_json:
@@ -99,7 +103,7 @@ def add(
     key: Keys = None,
     wait: Annotated[bool, typer.Option(help="Return only when it streams and every row is read.")] = True,
     heartbeat_ms: Annotated[int, typer.Option(min=100, help="Grain of freshness, milliseconds.")] = 1000,
-    snapshot_threads: Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")] = 1,
+    snapshot_threads: Threads = 1,
     load_by_run_mib: Annotated[
         int,
         typer.Option(

@@ -22,7 +22,7 @@ class _Busy(Exception):
 
 
 _EXISTS = {"exists": True}
-_ROOT = "/"
+_HEALTH = "/health"
 _CHANGES_S = 60.0
 _SETTLES_S = 20.0
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
@@ -233,8 +233,7 @@ class Connect:
         """
         found: dict[str, Any] = self._call("GET", path, missing={})
         if not found:
-            self._call("GET", _ROOT)
-            self._call("GET", "/health", missing={})  # older workers do not know it
+            self._call("GET", _HEALTH, missing={})  # older workers do not know it
             found = self._call("GET", path, missing={})
         return found
 
@@ -258,7 +257,7 @@ class Connect:
 
     def _once(self, method: str, path: str, json: Any, missing: dict[str, Any] | None) -> Any:
         answer = self._client.request(method, path, json=json)
-        if answer.status_code == httpx.codes.NOT_FOUND and path == _ROOT:
+        if answer.status_code == httpx.codes.NOT_FOUND and not _is_told(answer):
             raise _Busy("it is starting")  # it listens, and knows none of its own addresses yet
         if answer.status_code == httpx.codes.NOT_FOUND and missing is not None:
             return missing
@@ -266,6 +265,8 @@ class Connect:
             return _EXISTS
         if answer.status_code == httpx.codes.CONFLICT or answer.status_code >= 502:
             raise _Busy(f"it is starting or busy ({answer.status_code})")
+        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and path == _HEALTH:
+            raise _Busy("it is starting or busy (500)")
         if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
             raise StackError(
                 f"Kafka Connect has trouble of its own: {_complaint(answer)}",
@@ -280,6 +281,14 @@ class Connect:
                 hint="Run `headrace source check URL` on the database; details are in Connect's log.",
             )
         return answer.json() if answer.content else {}
+
+
+def _is_told(answer: httpx.Response) -> bool:
+    """Return whether an error is Connect's own word, not that of the server before it knows anything."""
+    try:
+        return "error_code" in answer.json()
+    except (ValueError, TypeError):
+        return False
 
 
 def _complaint(answer: httpx.Response) -> str:

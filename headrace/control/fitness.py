@@ -25,7 +25,14 @@ __all__ = [
     "without_unfit",
 ]
 
-OURS_ALREADY = ("SOURCE_SLOTS", "SOURCE_SENDERS", "SOURCE_CREATE_RIGHT")
+OURS_ALREADY = (
+    "SOURCE_SLOTS",
+    "SOURCE_SENDERS",
+    "SOURCE_CREATE_RIGHT",
+    "SOURCE_CONNECTIONS",
+    "SOURCE_EVENT_TRIGGER",
+    "SOURCE_LONG_TRANSACTION",
+)
 """What is asked of a database before a source is added, and is there once it is."""
 
 

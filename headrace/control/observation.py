@@ -140,7 +140,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
     hold: Hold | None = None
     gap = entry.gap or ""
     try:
-        hold = source_of(context, entry).hold(capture)
+        hold = source_of(context, entry).hold(capture, loading=entry.loaded_ms is None)
         told = time.monotonic()
         gap = gap_told_by(entry, hold)
     except HeadraceError as error:

@@ -112,7 +112,7 @@ def add(
             refuse_shared(registry, entry)
             refuse_own(context, name, sink, schemas)
             say(f"creating {len(captured)} targets")
-            undo.callback(_remove_made, entry, missing(sink, schemas))
+            undo.callback(_remove_made, context, entry, missing(sink, schemas))
             create(sink, captured)
             undo.callback(owner_file(context, name).unlink, missing_ok=True)
             begin(context, name, sink, captured, take_over=take_over, say=say)
@@ -249,11 +249,15 @@ def resume(context: Context, name: str, *, take_over: bool = False) -> None:
     ensure_engine(context)
 
 
-def _remove_made(entry: SinkEntry, made: Sequence[TableSchema]) -> None:
-    """Remove targets that a command has made which is refused now; what a silent store keeps is left."""
+def _remove_made(context: Context, entry: SinkEntry, made: Sequence[TableSchema]) -> None:
+    """Remove targets that a command has made which is refused now.
+
+    What another writer has claimed meanwhile is that one's; what a silent store keeps is left.
+    """
     with suppress(SinkError), opened_sink(entry) as sink:
+        taken = strangers(context, entry.name, sink, made)
         for schema in made:
-            if sink.exists(schema):
+            if schema.table not in taken and sink.exists(schema):
                 sink.drop(schema)
 
 

@@ -48,12 +48,13 @@ def check(
     schemas: Sequence[str] = ("public",),
     keys: Keys | None = None,
     partitions: int = 1,
+    readers: int = 1,
 ) -> list[Finding]:
     """Return what speaks for or against adding the database; changes nothing."""
     source = kinds.build(kinds.kind_of(url), url)
     wanted = list(tables) or source.tables(schemas)
     refuse_unmeant(wanted, keys or {})
-    return [*source.preflight(wanted, keys, partitions=partitions), *shared_topics(wanted)]
+    return [*source.preflight(wanted, keys, partitions=partitions, readers=readers), *shared_topics(wanted)]
 
 
 def add(
@@ -98,7 +99,7 @@ def add(
     say("checking the database")
     refuse_unmeant(wanted, keys or {})
     findings = [
-        *source.preflight(wanted, keys, partitions=settings.partitions),
+        *source.preflight(wanted, keys, partitions=settings.partitions, readers=settings.snapshot_threads),
         *shared_topics(wanted),
     ]
     fit, unfit = without_unfit(findings, wanted)
@@ -128,7 +129,7 @@ def add(
             undo.callback(secret.forget)
         say(f"setting up {len(wanted)} tables: publication, signal and heartbeat tables")
         source.setup(capture)
-        undo.callback(source.teardown, capture)
+        undo.callback(_take_back, source, capture, say)
         made = kafka.create(topics_of(capture))
         undo.callback(kafka.delete, made)
         entry = _register(registry, kafka, capture, kind, source, left_out)
@@ -282,7 +283,14 @@ def _clear_remains(
     kafka.delete([topic.name for topic in topics_of(capture)])
     wanted = source.properties(capture)
     if all(left.get(name) == value for name, value in wanted.items() if name.startswith("database.")):
-        source.teardown(capture)
+        _take_back(source, capture, say)
+
+
+def _take_back(source: Source, capture: Capture, say: Say) -> None:
+    """Remove from the database what a refused command has made; tell what is not let go."""
+    left = source.teardown(capture)
+    if left.why:
+        say(f"{left.why}; what stays is removed by whoever may run: {' '.join(left.statements)}")
 
 
 def _refuse_taken(connect: Connect, kafka: Kafka, capture: Capture) -> None:

@@ -52,7 +52,7 @@ def _source(seen: SourceSeen) -> Verdict:
         return Verdict(State.DEGRADED, "; ".join(reasons), "; ".join(dict.fromkeys(filter(None, hints))))
     if seen.hold is not None and seen.hold.waits:
         who, ends = waiting_for(seen.hold.waits)
-        return Verdict(State.SETUP, f"the slot is being made; Postgres waits for {who}", ends)
+        return Verdict(State.SETUP, f"the connector waits for {who}", ends)
     if not seen.loaded:
         return Verdict(State.SNAPSHOTTING, "the initial snapshot is under way")
     if seen.connector is not None and not seen.connector.running:

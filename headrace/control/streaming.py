@@ -22,7 +22,9 @@ __all__ = ["wait_streaming"]
 
 _TASK_START_S = 120.0
 _SLOT_S = 600.0
-"""So long a slot may wait for the transactions of others."""
+"""So long the connector may wait for others: its slot for their transactions, its reading for their locks."""
+_RETRIED_S = 30.0
+"""Longer than the connector pauses before it tries again to make its slot."""
 _LOOK_S = 1.0
 """So often is it looked whom the connector keeps waiting, and for whom it waits."""
 _MOST_ATTEMPTS = 5
@@ -68,6 +70,9 @@ class _Wait:
     _told: str = field(default="", init=False)
     _looked: float = field(default=float("-inf"), init=False)
     _hold: Hold | None = field(default=None, init=False)
+    _idle_since: float | None = field(default=None, init=False)
+    _waits_since: float | None = field(default=None, init=False)
+    _waited_for: float = field(default=float("-inf"), init=False)
 
     def tell(self, text: str) -> None:
         if text != self._told:
@@ -78,30 +83,43 @@ class _Wait:
         """Return what the database keeps, at most a second old or of ``now``; let others have their turn."""
         if now or self._hold is None or time.monotonic() - self._looked > _LOOK_S:
             self.source.give_way(self.capture)
-            self._hold, self._looked = self.source.hold(self.capture), time.monotonic()
+            self._hold = self.source.hold(self.capture, loading=True)
+            self._looked = time.monotonic()
         return self._hold
 
-    def start(self, state: ConnectorState, waited: float) -> None:
-        """Bear with a task that does not run yet."""
-        waits = self.hold().waits
+    def bear(self, state: ConnectorState) -> None:
+        """Tell for whom the connector waits; end the wait when it has lasted too long for nothing.
+
+        Raises:
+            SourceError: ``SOURCE_WAITS``, ``CONNECTOR_NOT_STARTED``.
+        """
+        now, waits = time.monotonic(), self.hold().waits
         who, ends = waiting_for(waits)
         if waits:
             # Without the seconds, or each look would be news.
-            self.tell("the slot is being made; Postgres waits for " + who.partition(", ")[0] + f": {ends}")
-        if waited <= (_SLOT_S if waits else _TASK_START_S):
+            self.tell(f"Postgres waits for {waits[0].who.partition(', ')[0]}: {waits[0].ends}")
+            self._waited_for, self._idle_since = now, None
+            self._waits_since = now if self._waits_since is None else self._waits_since
+            if now - self._waits_since > _SLOT_S:
+                raise SourceError(
+                    f"The connector of {self.name} has waited {now - self._waits_since:.0f} s for {who}.",
+                    code="SOURCE_WAITS",
+                    hint=ends,
+                )
             return
-        if waits:
+        if now - self._waited_for > _RETRIED_S:
+            self._waits_since = None  # the connector gives a slot up after a while, and tries again
+        if state.running:
+            self._idle_since = None
+            return
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now - self._idle_since > _TASK_START_S:
             raise SourceError(
-                f"The slot of {self.name} could not be made within {waited:.0f} s: Postgres waits for {who}.",
-                code="SOURCE_SLOT_WAITS",
-                hint=ends,
+                f"The connector of {self.name} has not run for {now - self._idle_since:.0f} s"
+                f" (connector {state.connector}, task {state.task}).",
+                code="CONNECTOR_NOT_STARTED",
+                hint="See Connect's log.",
             )
-        raise SourceError(
-            f"The connector of {self.name} did not start within {waited:.0f} s"
-            f" (connector {state.connector}, task {state.task}).",
-            code="CONNECTOR_NOT_STARTED",
-            hint="See Connect's log.",
-        )
 
 
 def wait_streaming(
@@ -118,7 +136,7 @@ def wait_streaming(
     Raises:
         SourceError: When the connector fails (``CONNECTOR_FAILED``), does not start
             (``CONNECTOR_NOT_STARTED``), waits for the transactions of others for too long
-            (``SOURCE_SLOT_WAITS``), reads another database (``SOURCE_ELSEWHERE``) or begins to read again and
+            (``SOURCE_WAITS``), reads another database (``SOURCE_ELSEWHERE``) or begins to read again and
             again (``SOURCE_LOAD_RESTARTS``).
     """
     registry = Registry(context.registry)
@@ -127,7 +145,6 @@ def wait_streaming(
     topics = [table.topic for table in entry.tables]
     wait = _Wait(name, source_of(context, entry), capture_of(context, entry), say)
     expected = sum(wait.source.estimate_rows([schema.table for schema in wait.capture.tables]).values())
-    began = time.monotonic()
     with Connect(context.connect_url) as connect:
         while True:
             state = connect.state(wait.capture.connector)
@@ -137,9 +154,8 @@ def wait_streaming(
                     code="CONNECTOR_FAILED",
                     hint=f"Mend the cause, then: {again}",
                 )
-            if not state.running:
-                wait.start(state, time.monotonic() - began)
-            else:
+            wait.bear(state)
+            if state.running:
                 rows = sum(high for _, high in kafka.ends(topics).values())
                 # A slot that was not there at the last look may have been made before the first row.
                 _refuse_elsewhere(wait.hold(now=rows > 0 and not wait.hold().exists), name, read=rows > 0)
@@ -162,8 +178,10 @@ def wait_streaming(
                     )
                 if read_again(context, registry, kafka, name):
                     say("the connector was interrupted before its first row: it begins again")
-                    continue
-                of = f" of about {expected:,}" if expected else ""
-                turn = f", for the {attempts}. time: the connector was interrupted" if attempts > 1 else ""
-                wait.tell(f"reading the tables: {rows:,} rows{of}{turn}")
+                elif not wait.hold().waits:
+                    of = f" of about {expected:,}" if expected else ""
+                    turn = (
+                        f", for the {attempts}. time: the connector was interrupted" if attempts > 1 else ""
+                    )
+                    wait.tell(f"reading the tables: {rows:,} rows{of}{turn}")
             time.sleep(0.2)

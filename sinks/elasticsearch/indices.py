@@ -68,6 +68,12 @@ class Indices:
                 found |= {alias: told for alias in about.get("aliases", {}) if alias in named}
         return found
 
+    def any_of(self, stem: str) -> bool:
+        """Return whether there is an index named ``stem`` and a number, with an alias or without."""
+        target = path(f"{stem}*", "_alias") + "?expand_wildcards=all"
+        named = re.compile(re.escape(stem) + r"[0-9]+$")
+        return any(named.match(name) for name in self._client.request("GET", target).json())
+
     def next_of(self, stem: str, *, new: bool) -> str:
         """Return a name for an index: ``stem`` and a number.
 

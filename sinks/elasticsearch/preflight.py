@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace.config.secrets import mask_url
 from headrace.model.errors import SinkError
 from headrace.model.finding import Finding, Severity
-from sinks.elasticsearch.client import Client, ElasticsearchConfig
+from sinks.elasticsearch.client import Client, ElasticsearchConfig, path
 from sinks.elasticsearch.names import claims_alias, progress_alias, tombstones_of
 from sinks.elasticsearch.room import shard_findings
 from sinks.elasticsearch.templates import template_findings
@@ -31,7 +31,12 @@ def findings(
     if aliases is None or any(finding.severity is Severity.ERROR for finding in found):
         return found
     indexes = [name for alias in aliases for name in (f"{alias}-g1", f"{tombstones_of(alias)}1")]
-    indexes += [f"{alias(config.prefix)}-1" for alias in (progress_alias, claims_alias)]
+    shared = (alias(config.prefix) for alias in (progress_alias, claims_alias))
+    indexes += [
+        f"{alias}-1"
+        for alias in shared
+        if client.request("HEAD", path("_alias", alias), see=(404,)).status == 404
+    ]
     room = shard_findings(client, len(indexes), config.shards, config.replicas)
     return [*found, *template_findings(client, indexes), *room]
 

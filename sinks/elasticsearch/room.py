@@ -7,7 +7,7 @@ from sinks.elasticsearch.client import Client
 
 __all__ = ["shard_findings"]
 
-_LIMIT = "max_shards_per_node"
+_LIMIT = "cluster.max_shards_per_node"
 
 
 def shard_findings(client: Client, indexes: int, shards: int, replicas: int | None) -> list[Finding]:
@@ -22,17 +22,17 @@ def shard_findings(client: Client, indexes: int, shards: int, replicas: int | No
     Raises:
         SinkError: When the cluster does not tell.
     """
-    wanted = "filter_path=*.cluster.max_shards_per_node&include_defaults=true&flat_settings=false"
+    # Not filtered: a filter takes the dots of a flat name apart.
+    wanted = "include_defaults=true&flat_settings=true"
     told = client.request("GET", f"/_cluster/settings?{wanted}", see=(403,)).json()
-    limits = [
-        told[level]["cluster"][_LIMIT] for level in ("transient", "persistent", "defaults") if level in told
-    ]
+    levels = ("transient", "persistent", "defaults")
+    limits = [told[level][_LIMIT] for level in levels if _LIMIT in told.get(level, {})]
     if not limits:
         return []
     health = client.request("GET", "/_cluster/health").json()
     nodes = int(health["number_of_data_nodes"])
     copies = 1 + (min(1, nodes - 1) if replicas is None else replicas)
-    taken = int(health["active_shards"]) + int(health["unassigned_shards"])
+    taken = sum(int(health[f"{state}_shards"]) for state in ("active", "initializing", "unassigned"))
     needed, room = indexes * shards * copies, int(limits[0]) * nodes - taken
     if needed <= room:
         return []
@@ -41,7 +41,7 @@ def shard_findings(client: Client, indexes: int, shards: int, replicas: int | No
             Severity.ERROR,
             "ES_SHARDS",
             f"The sink needs {needed} shards; the cluster takes {max(room, 0)} more ({limits[0]} a node).",
-            f"Raise cluster.{_LIMIT} to {int(limits[0]) + needed}; or name fewer tables with --table, or"
+            f"Raise {_LIMIT} to {int(limits[0]) + needed}; or name fewer tables with --table, or"
             " fewer shards with --set shards=…",
         )
     ]

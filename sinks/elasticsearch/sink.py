@@ -140,8 +140,8 @@ class ElasticsearchSink:
         self._make_tombstones(table)
 
     def exists(self, schema: TableSchema) -> bool:
-        table = self._table(schema)
-        return self._indices.exists(table.alias) or self._indices.exists(table.tombstones.alias)
+        alias, stones = self._table(schema).alias, self._table(schema).tombstones.alias
+        return any(map(self._indices.exists, (alias, stones))) or self._indices.any_of(f"{alias}-g")
 
     def _make_tombstones(self, table: _Table) -> None:
         """Make the index of a table's tombstones, or tidy it up."""

@@ -67,7 +67,14 @@ def _findings(client: Client, template: _Template, index: str) -> list[Finding]:
             f"The index template {template.name} makes a data stream of {index}, which takes no updates."
         )
         return [Finding(Severity.ERROR, "ES_TEMPLATE_DATA_STREAM", message, hint)]
-    made = client.request("POST", path("_index_template", "_simulate_index", index)).json()["template"]
+    told = client.request("POST", path("_index_template", "_simulate_index", index), see=(403,))
+    if told.status == 403:
+        message = f"What the index template {template.name} makes of {index} may not be looked at."
+        hint = (
+            "It must run no pipeline and keep whole documents. The privilege manage_index_templates shows it."
+        )
+        return [Finding(Severity.WARNING, "ES_TEMPLATE_UNSEEN", message, hint)]
+    made = told.json()["template"]
     settings: Mapping[str, Any] = made.get("settings", {}).get("index", {})
     mappings: Mapping[str, Any] = made.get("mappings", {})
     found = [

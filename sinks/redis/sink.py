@@ -109,8 +109,10 @@ class RedisSink:
                 self._witnesses.stand_for(self._table(schema).keys)
 
     def exists(self, schema: TableSchema) -> bool:
+        own = self._table(schema).keys
         with store_errors():
-            return self._witnesses.exists(self._table(schema).keys)
+            claimed = self._client.redis.hexists(claims_key(self.config.key_prefix), own.head)
+            return bool(claimed or self._witnesses.exists(own) or any(self._pages(own.head)))
 
     def target(self, schema: TableSchema) -> Target:
         template = self._table(schema).keys.template

@@ -23,7 +23,7 @@ from tests.support.remedy import carry_out
 from tests.support.shop import Shop
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 
 def test_a_sink_that_is_paused_beside_a_store_that_is_down_holds_up_no_other(shop: Shop) -> None:
@@ -59,7 +59,6 @@ def test_a_sink_that_is_paused_beside_a_store_that_is_down_holds_up_no_other(sho
     shop.converge()
 
 
-@pytest.mark.deep
 def test_a_driver_that_hangs_is_replaced(shop: Shop) -> None:
     hanging = engine_state(shop.context.progress)["pid"]
     os.kill(hanging, signal.SIGSTOP)
@@ -68,7 +67,6 @@ def test_a_driver_that_hangs_is_replaced(shop: Shop) -> None:
     shop.converge()
 
 
-@pytest.mark.deep
 def test_a_watcher_that_hangs_is_told_and_replaced(shop: Shop) -> None:
     shop.converge()
     hanging = watcher(shop)

@@ -13,7 +13,7 @@ from headrace.observe.failpoints import POINTS, POINTS_OF
 from tests.support.shop import Shop
 from tests.support.waiting import elapse, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 
 KINDS = ("elasticsearch", "redis", "delta")
@@ -48,7 +48,6 @@ def test_the_driver_is_killed_while_people_write_and_comes_back_by_itself(shop: 
     shop.converge()
 
 
-@pytest.mark.deep
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_dies_at_every_seam_of_a_batch(

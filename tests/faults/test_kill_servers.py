@@ -14,7 +14,7 @@ from headrace.observe import pidfile
 from tests.support.shop import Shop
 from tests.support.waiting import elapse
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 
 def kill(shop: Shop, *names: str) -> None:
@@ -38,9 +38,9 @@ def up(shop: Shop) -> None:
 
 
 _SLOW_TO_START = (
-    pytest.param("elasticsearch", 2, marks=pytest.mark.deep),
-    pytest.param("connect", 3, marks=pytest.mark.deep),
-    pytest.param("kafka", 4, marks=pytest.mark.deep),
+    pytest.param("elasticsearch", 2),
+    pytest.param("connect", 3),
+    pytest.param("kafka", 4),
 )
 
 
@@ -60,7 +60,6 @@ def test_one_server_is_killed_while_people_write(shop: Shop, name: str, seed: in
     assert {n for n in before if before[n] != after[n]} == {name}
 
 
-@pytest.mark.deep
 def test_the_power_fails(shop: Shop) -> None:
     """Everything dies at once, the engine and its guardian too; all of it comes back where it was."""
     shop.write(1.5, seed=77)

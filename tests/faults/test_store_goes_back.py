@@ -28,7 +28,7 @@ from tests.support.shop import Shop
 from tests.support.waiting import elapse, until
 from tests.support.watched import watched
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
 
 Restore = Callable[[], None]
 
@@ -113,7 +113,6 @@ def backups(shop: Shop, folder: Path) -> Iterator[dict[str, Restore]]:
         }
 
 
-@pytest.mark.deep
 def test_a_store_that_was_restored_is_brought_forward_and_told_to_be_behind(
     shop: Shop, tmp_path: Path
 ) -> None:
@@ -134,7 +133,6 @@ def test_a_store_that_was_restored_is_brought_forward_and_told_to_be_behind(
     shop.converge()
 
 
-@pytest.mark.deep
 def test_a_letter_that_was_replayed_waits_again_when_the_store_has_lost_it(shop: Shop) -> None:
     shop.converge()
     cache = next(name for name, kind in shop.sinks.items() if kind == "redis")
@@ -169,7 +167,6 @@ def said(shop: Shop, sink: str) -> str:
     return next(one for one in measure(shop.context).sinks if one.sink == sink).reason
 
 
-@pytest.mark.deep
 def test_rows_that_were_swept_long_after_their_run_go_again_when_a_store_is_restored(
     shop: Shop, tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ def test_limits_of_time_that_others_have_set_do_not_end_a_load(context: Context,
                 "transaction_timeout": "500ms",
                 "statement_timeout": "300ms",
                 "idle_in_transaction_session_timeout": "100ms",
-                "idle_session_timeout": "100ms",
+                "idle_session_timeout": "2s",
                 "lock_timeout": "1ms",
                 "default_transaction_read_only": "on",
             }.items()

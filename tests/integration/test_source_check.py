@@ -47,7 +47,7 @@ def told(database: Database, **login: str) -> dict[str, Any]:
 
 def waits(database: Database) -> tuple[Wait, ...]:
     with session(parameters(database.dsn)) as connection:
-        return open_transactions(connection)
+        return open_transactions(connection, longer_than_s=0)
 
 
 def test_a_slot_that_would_be_lost_while_the_connector_rests(database: Database) -> None:

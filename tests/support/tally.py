@@ -56,14 +56,14 @@ class Tally:
         if file := os.environ.get(FILE):
             with Path(file).open("a") as lines:
                 lines.write(json.dumps(self.as_dict()) + "\n")
-        if self.level == "deep":
+        if self.level.startswith("deep"):
             self._note(session.testscollected)
 
     def _note(self, collected: int) -> None:
         begun = self.outcomes.total()
         note(
             Run(
-                "make deep",
+                f"make {self.level}",
                 f"PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', '')}",
                 time.monotonic() - self._began,
                 f"{begun} tests" + (f", {collected - begun} not begun" if begun < collected else ""),
