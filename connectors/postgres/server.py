@@ -15,7 +15,7 @@ from headrace.model.finding import Finding, Severity
 __all__ = ["check_server"]
 
 _OLDEST = 14
-_MISREAD = "+%?$"
+_MISREAD = "+%?$/"
 """Characters that the connector, or the driver within, takes apart in the name of a database."""
 _LONG_S = 10
 _HOURS_OF_LOG = 4.0

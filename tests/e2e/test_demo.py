@@ -80,6 +80,7 @@ def assert_tidy(stack: RunningStack) -> None:
 
 
 def test_the_last_line_says_it_all(kept: subprocess.CompletedProcess[str]) -> None:
+    """Its time is that of the demo that this file shares: three stores filled from nothing."""
     assert kept.returncode == 0, kept.stdout + kept.stderr
     verdict = last_line(kept)
     assert list(verdict) == KEYS
@@ -199,6 +200,7 @@ def test_every_kind_of_damage_is_found_and_named(
 def test_a_source_of_that_name_that_somebody_else_made_is_left_alone(
     kept: subprocess.CompletedProcess[str], stack: RunningStack
 ) -> None:
+    """The second demo really begins, and has to find what is in its way by itself."""
     noted = stack.home.root / "demo.json"
     content = noted.read_text()
     noted.write_text("{}")

@@ -97,6 +97,7 @@ def assert_equal(mirror: Mirror) -> None:
 
 
 def test_every_value_of_every_type_arrives_in_every_store(mirror: Mirror) -> None:
+    """Its time is that of the server, the source and the sinks, which this file shares."""
     for name, native in NATIVES.items():
         assert column_of(samples(native)[0]) is not None, name
     assert_equal(mirror)

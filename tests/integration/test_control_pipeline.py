@@ -71,6 +71,7 @@ def rows(database: Database) -> set[int]:
 def test_a_sink_added_while_the_snapshot_runs_ends_equal_and_says_so(
     context: Context, database: Database, cache: redis.Redis
 ) -> None:
+    """Its time is that of the source, the sink and the engine, which this file shares."""
     settle(context)
     assert ids(cache) == rows(database)
     database.run("UPDATE items SET name = 'changed' WHERE id = 5", "DELETE FROM items WHERE id = 6")

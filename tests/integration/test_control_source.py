@@ -265,8 +265,13 @@ def test_a_connector_that_a_killed_command_left_is_replaced(
 
 
 def test_a_connector_of_somebody_else_is_left_alone(
-    context: Context, database: Database, added: str, stack: RunningStack
+    context: Context,
+    database: Database,
+    added: str,
+    stack: RunningStack,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(source, "_FORGETS_S", 1.0)  # nobody is removing it
     registry = Registry(context.registry)
     entry = registry.source("depot")
     with registry.begin() as session:

@@ -105,6 +105,7 @@ def place(stack: RunningStack) -> Iterator[Place]:
 
 
 def test_a_mapping_conflict_is_set_aside_mended_and_replayed(place: Place) -> None:
+    """Its time is that of the source and the sinks, which this file shares."""
     fresh = secrets.token_hex(5000)
     place.database.run(f"UPDATE notes SET doc = '{TOO_DEEP}', big = '{fresh}' WHERE id = 1")
     place.database.run("UPDATE notes SET title = 'later' WHERE id = 1")

@@ -111,6 +111,7 @@ def chain(store: OneStore) -> type[Chain]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_simulated_chain_over_a_real_store(kind: str, store: OneStore) -> None:
+    """Many programs, each of many batches: what a store does at a seam shows only in some of them."""
     run(chain(store), KINDS[kind] * (MORE if DEEP else 1), 50 if DEEP else 30, same=not DEEP)
 
 

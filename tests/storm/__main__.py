@@ -47,7 +47,7 @@ def main() -> int:
             "make storm",
             f"{first} to {first + asked.seeds - 1}" if asked.seeds > 1 else str(first),
             time.monotonic() - began,
-            f"{len(storms)} storms of {asked.faults} faults:"
+            f"{len(storms)} {'storm' if len(storms) == 1 else 'storms'} of {asked.faults} faults:"
             f" {sum(storm.changes for storm in storms):,} changes,"
             f" {sum(sum(storm.checked.values()) for storm in storms):,} tables checked in green",
             [f"storm {storm.seed} failed" for storm in storms if not storm.passed],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
 import subprocess
 from collections.abc import Sequence
@@ -46,11 +47,10 @@ def note(run: Run, page: Path = PAGE) -> None:
     text = page.read_text(encoding="utf-8")
     head, found, rest = text.partition(_HEAD)
     assert found, f"{page} has no table of runs"
-    rows, _, after = rest.partition("\n\n")
-    kept = [old for old in rows.splitlines(keepends=True) if not old.startswith(f"| {run.name} |")]
-    kept = [old if old.endswith("\n") else old + "\n" for old in kept]
-    rows = "".join(sorted([*kept, line]))
-    page.write_text(head + _HEAD + rows + (f"\n{after}" if after else ""), encoding="utf-8")
+    lines = rest.splitlines(keepends=True)
+    rows = list(itertools.takewhile(lambda each: each.startswith("|"), lines))
+    kept = [old for old in rows if not old.startswith(f"| {run.name} |")]
+    page.write_text("".join([head, _HEAD, *sorted([*kept, line]), *lines[len(rows) :]]), encoding="utf-8")
 
 
 def _commit() -> str:

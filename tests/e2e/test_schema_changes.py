@@ -78,6 +78,7 @@ def column(mirror: Mirror, sink: str, name: str) -> dict[str, Any]:
 
 
 def test_each_sink_does_as_it_was_told_when_a_column_is_added(mirror: Mirror) -> None:
+    """Four policies have to be carried out, and one table read anew, before all of them can be held apart."""
     assert_equal(mirror)
     mirror.database.run(
         "BEGIN; INSERT INTO things VALUES (51, 'before', 51);"
@@ -135,6 +136,7 @@ def test_a_renamed_and_a_dropped_column_are_followed(mirror: Mirror) -> None:
 
 
 def test_a_type_that_one_store_cannot_follow_is_filled_anew_beside_what_it_serves(mirror: Mirror) -> None:
+    """A shadow has to be filled and switched, while readers go on finding what was served before."""
     until(lambda: mirror.in_sync)
     mirror.database.run("ALTER TABLE things ALTER COLUMN size TYPE bigint")
     error = refresh(mirror, "--no-resnapshot", code=1)["error"]
