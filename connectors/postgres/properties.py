@@ -120,6 +120,8 @@ def _database(address: Mapping[str, str], host: str, capture: Capture, version: 
         "database.dbname": address.get("dbname", address["user"]),
         "database.sslmode": "prefer",
         "driver.options": _options(version),
+        # A run compares keys that hold a time with texts. Without a type of its own a text becomes a time.
+        "driver.stringtype": "unspecified",
         # By this name the sessions are known that keep an application waiting, see give_way.
         "database.initial.statements": f"SET application_name TO '{capture.connector}'",
         **{_TLS[name]: value for name, value in address.items() if name in _TLS},

@@ -7,26 +7,23 @@ import shlex
 from collections.abc import Iterable
 
 from headrace.model.errors import SourceError
-from headrace.model.schema import LogicalType, TableSchema
+from headrace.model.schema import TableSchema
 
 __all__ = ["refuse_unreadable", "why_unreadable"]
 
 _UNPARSED = re.compile(r"[\s.'\"`\[\]]")
-_AS_TEXT = {LogicalType.TIME, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ}
 
 
 def why_unreadable(schema: TableSchema) -> str:
     """Return why a table cannot be read anew; empty when it can.
 
     While it reads, the connector keeps the table's name without quotes and parses it again; it compares
-    such keys with texts, which Postgres refuses, and then reads no further table either; and a key that it
-    cannot note down ends it at each start.
+    amounts of money with numbers, which Postgres refuses, and then reads no further table either; and a key
+    that it cannot note down ends it at each start.
     """
     table = schema.table
     if _UNPARSED.search(table.schema) or _UNPARSED.search(table.name):
         return "its name holds a blank, a dot, a quote or a bracket"
-    if not _AS_TEXT.isdisjoint(column.type for column in schema.key_columns):
-        return "its key holds a time or a timestamp"
     if any(column.dimensions for column in schema.key_columns):
         return "its key holds an array"
     if any(column.native == "money" for column in schema.key_columns):

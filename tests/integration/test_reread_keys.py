@@ -1,0 +1,79 @@
+"""Tables of every kind of key are read anew whole, beside the stream, in parts of a few rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from headrace.config.source import SourceSettings
+from headrace.control import sink, source
+from headrace.control.context import Context
+from headrace.control.registry import Registry
+from headrace.control.runs import start as runs
+from tests.support.database import Database, fresh_database
+from tests.support.stack import RunningStack
+from tests.support.waiting import settle
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+
+ROWS = 40
+ODD = "VALUES (-1, '-infinity'::{0}), (-2, 'infinity'), (-3, '2026-10-25 00:30:00.000001'), (-4, '0044-03-15 23:59:59.999999 BC')"
+KEYS = {
+    "stamps": ("timestamptz", "'2026-03-29 00:00+00'::timestamptz + i * interval '100 s 1 microsecond'", ODD),
+    "moments": ("timestamp", "'2026-03-29 00:00'::timestamp + i * interval '100 s 1 microsecond'", ODD),
+    "clocks": ("time", "'00:00'::time + i * interval '100 s 1 microsecond'", "VALUES (-1, '24:00'::time)"),
+    "rough": ("timestamptz(0)", "'2026-10-25 00:00+00'::timestamptz + i * interval '40 s'", ""),
+    "tamed": ("moment", "'2026-10-25 00:00+00'::timestamptz + i * interval '40 s 1 microsecond'", ""),
+    "days": ("date", "'2026-01-01'::date + i", ""),
+    "letters": ("char(5)", "chr(97 + i % 26) || repeat(' ', i % 2) || i / 26", ""),
+    "words": ("text", "chr(65 + i * 7 % 60) || ' ' || i", ""),
+    "moods": ("citext", "chr(65 + i * 7 % 50) || i", ""),
+    "ids": ("uuid", "md5(i::text)::uuid", ""),
+    "spans": ("interval", "i * interval '1 month 2 days 3 microseconds'", ""),
+    "ranges": ("tstzrange", "tstzrange('2026-01-01'::timestamptz, '2026-01-02'::timestamptz + i * interval '1 s')", ""),
+}  # fmt: skip
+"""Table → type of its key, the key of row i, and rows besides."""
+
+
+@pytest.fixture(scope="module")
+def database(stack: RunningStack, context: Context) -> Iterator[Database]:
+    with fresh_database(stack.endpoints.postgres_dsn, "keys") as database:
+        database.run("CREATE EXTENSION citext", "CREATE DOMAIN moment AS timestamptz NOT NULL")
+        for table, (kind, key, odd) in KEYS.items():
+            database.run(
+                f"CREATE TABLE {table} (n int NOT NULL, k {kind} PRIMARY KEY)",
+                f"INSERT INTO {table} SELECT i, {key} FROM generate_series(1, {ROWS}) i",
+                *([f"INSERT INTO {table} {odd.format(kind)}"] if odd else []),
+            )
+        database.run(
+            "CREATE TABLE parted (n int, k timestamptz, id int, PRIMARY KEY (k, id)) PARTITION BY RANGE (k)",
+            "CREATE TABLE parted_a PARTITION OF parted FOR VALUES FROM ('2026-01-01') TO ('2026-01-02')",
+            "CREATE TABLE parted_b PARTITION OF parted DEFAULT",
+            f"INSERT INTO parted SELECT i, '2026-01-01'::timestamptz + i / 7 * interval '1 h', i"
+            f" FROM generate_series(1, {3 * ROWS}) i",
+        )
+        settings = SourceSettings(heartbeat_ms=300, snapshot_chunk_rows=32)
+        source.add(context, "keys", database.dsn, settings=settings, wait=False)
+        kept = {"url": stack.endpoints.redis_url, "format": "json"}
+        sink.add(context, "keyscache", "redis", settings=kept, wait=False)
+        settle(context)
+        yield database
+        for entry in Registry(context.registry).sinks("keys"):
+            sink.remove(context, entry.name, purge=True)
+        source.remove(context, "keys")
+
+
+def test_keys_of_every_kind_are_read_whole(database: Database, context: Context, stack: RunningStack) -> None:
+    with redis.Redis.from_url(stack.endpoints.redis_url, decode_responses=True) as cache:
+        for table in (*KEYS, "parted"):
+            names = sorted(cache.scan_iter(f"keys:{table}:*", count=1000))
+            assert len(names) >= ROWS, table
+            cache.copy(names[0], f"keys:{table}:stray")
+            cache.delete(*names[::2])
+        runs.resnapshot(context, "keys", sweep_many=True)
+        for table in (*KEYS, "parted"):
+            held = [json.loads(value)["n"] for value in cache.mget(sorted(cache.scan_iter(f"keys:{table}:*")))]
+            assert sorted(held) == sorted(n for (n,) in database.run(f"SELECT n FROM {table}")), table
