@@ -212,6 +212,10 @@ class Source(Protocol):
         """Return the tables' columns and keys, in the order asked for."""
         ...
 
+    def refuse_taken(self, capture: Capture) -> None:
+        """Refuse names that something else in the database has (``SOURCE_SLOT_TAKEN``); changes nothing."""
+        ...
+
     def setup(self, capture: Capture) -> None:
         """Create what the connector needs in the database; idempotent, all or nothing."""
         ...

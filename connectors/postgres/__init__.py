@@ -83,6 +83,10 @@ class PostgresSource:
         with self._session() as connection:
             return catalogue.read_tables(connection, tables, keys or {})
 
+    def refuse_taken(self, capture: Capture) -> None:
+        with self._session() as connection:
+            setup.refuse_taken(connection, capture)
+
     def setup(self, capture: Capture) -> None:
         self._patiently(lambda connection: setup.create(connection, capture))
 

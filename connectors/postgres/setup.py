@@ -16,7 +16,7 @@ from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
-__all__ = ["create", "drop_slot", "forget", "hold", "insert_signal", "leftovers"]
+__all__ = ["create", "drop_slot", "forget", "hold", "insert_signal", "leftovers", "refuse_taken"]
 
 _SCHEMA = sql.Identifier("headrace")
 _RELEASE_S = 15.0
@@ -47,12 +47,8 @@ SELECT 1 FROM pg_namespace n WHERE n.nspname = 'headrace' AND pg_has_role(n.nspo
 """
 
 
-def create(connection: Session, capture: Capture) -> None:
-    """Create schema, tables and publication inside the caller's transaction; idempotent.
-
-    Raises:
-        SourceError: When a slot of that name exists already (``SOURCE_SLOT_TAKEN``).
-    """
+def refuse_taken(connection: Session, capture: Capture) -> None:
+    """Refuse the name of a slot that there is already (``SOURCE_SLOT_TAKEN``)."""
     if rows(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", capture.connector):
         raise SourceError(
             f"The database already has a replication slot {capture.connector}.",
@@ -60,6 +56,15 @@ def create(connection: Session, capture: Capture) -> None:
             hint="Choose another source name; or, when nothing uses the slot any more: "
             f"SELECT pg_drop_replication_slot('{capture.connector}');",
         )
+
+
+def create(connection: Session, capture: Capture) -> None:
+    """Create schema, tables and publication inside the caller's transaction; idempotent.
+
+    Raises:
+        SourceError: When a slot of that name exists already (``SOURCE_SLOT_TAKEN``).
+    """
+    refuse_taken(connection, capture)
     connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA))
     connection.execute(
         sql.SQL(

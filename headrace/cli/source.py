@@ -14,7 +14,7 @@ from headrace.cli.show import age, findings_as_dicts, grid, print_findings, say_
 from headrace.cli.tables import Keys, declared
 from headrace.config.references import is_reference, read_reference
 from headrace.config.source import NAME, SourceSettings
-from headrace.control import lag, source
+from headrace.control import lag, source, source_check
 from headrace.control import refresh as following
 from headrace.control.context import Context
 from headrace.control.fitness import check_again
@@ -64,6 +64,13 @@ def check(
     table: Tables = None,
     schema: Schemas = None,
     key: Keys = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            help="The name that the source is to have: its slot, connector and topics are looked at, too.",
+        ),
+    ] = None,
     partitions: Partitions = 1,
     snapshot_threads: Threads = 1,
     home: HomeOption = None,
@@ -71,18 +78,18 @@ def check(
 ) -> None:
     """Say what speaks for or against following a database, or one that is a source. Changes nothing.
 
-    Example: `headrace source check postgres://me@db.example/shop --table public.orders`
+    Example: `headrace source check postgres://me@db.example/shop --name shop --table public.orders`
     """
     if url and NAME.fullmatch(url):
         findings = check_again(open_context(home), url)
     else:
-        findings = source.check(
+        findings = source_check.check(
             _url(url, home),
-            tables=[table_id(name) for name in table or ()],
+            tables=[table_id(text) for text in table or ()],
             schemas=schema or ["public"],
             keys=dict(map(declared, key or ())),
-            partitions=partitions,
-            readers=snapshot_threads,
+            settings=SourceSettings(partitions=partitions, snapshot_threads=snapshot_threads),
+            place=(open_context(home), name) if name else None,
         )
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
     if as_json:

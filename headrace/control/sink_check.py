@@ -14,7 +14,7 @@ from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now
 from headrace.control.sink import captured_of, refuse_taken, trimmed
 from headrace.control.sink_settings import checked_settings
 from headrace.control.sweeps import marks_to_pass
-from headrace.control.targets import refuse_shared
+from headrace.control.targets import refuse_ahead, refuse_shared
 from headrace.model.errors import HeadraceError, naming
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
@@ -79,6 +79,10 @@ def _targets(
     except HeadraceError as error:
         yield Finding(Severity.ERROR, error.code, error.message, error.hint)
         return
+    try:
+        refuse_ahead(sink, captured)
+    except HeadraceError as error:
+        yield Finding(Severity.ERROR, error.code, error.message, error.hint)
     for table, claim in strangers(context, entry.name, sink, schemas).items():
         yield Finding(
             Severity.ERROR,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import secrets as random
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 from connectors import registry as kinds
-from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Left, Source, most_bytes, topic_of
+from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Left, Source, most_bytes
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.epochs import next_epochs
 from headrace.control.first_load import leave_to_run, wait_loaded
-from headrace.control.fitness import refuse_unfit, refuse_unmeant, refuse_used, shared_topics, without_unfit
+from headrace.control.fitness import refuse_unfit, refuse_unmeant, shared_topics, without_unfit
 from headrace.control.gap import find_gap, gap_error
 from headrace.control.kafka import Kafka, Topic
 from headrace.control.lost import password_left
@@ -25,36 +24,21 @@ from headrace.control.pipelines import orphans, withdraw
 from headrace.control.registry import Registry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.remedies import then
 from headrace.control.runner import ensure_engine
+from headrace.control.source_check import is_remains, refuse_known, refuse_taken
 from headrace.control.streaming import wait_streaming
 from headrace.control.watcher import look_now
 from headrace.model.errors import SourceError, UsageError
-from headrace.model.finding import Finding
 from headrace.model.schema import TableId, TableSchema
 
 _FORGETS_S = 15.0
+"""Connect forgets a deleted connector's state a little after it has answered."""
 
-__all__ = ["Say", "add", "check", "pause", "remove", "resume", "topics_of"]
+__all__ = ["Say", "add", "pause", "remove", "resume", "topics_of"]
 
 Say = Callable[[str], None]
 """Told one sentence per step; for people."""
 
 _HOUR_MS = 3_600_000
-
-
-def check(
-    url: str,
-    *,
-    tables: Sequence[TableId] = (),
-    schemas: Sequence[str] = ("public",),
-    keys: Keys | None = None,
-    partitions: int = 1,
-    readers: int = 1,
-) -> list[Finding]:
-    """Return what speaks for or against adding the database; changes nothing."""
-    source = kinds.build(kinds.kind_of(url), url)
-    wanted = list(tables) or source.tables(schemas)
-    refuse_unmeant(wanted, keys or {})
-    return [*source.preflight(wanted, keys, partitions=partitions, readers=readers), *shared_topics(wanted)]
 
 
 def add(
@@ -83,12 +67,7 @@ def add(
     """
     valid_name(name, of="source")
     registry = Registry(context.registry)
-    if name in (entry.name for entry in registry.sources()):
-        raise UsageError(
-            f"There is a source “{name}” already.",
-            code="SOURCE_EXISTS",
-            hint=f"headrace source remove {name}",
-        )
+    refuse_known(registry, name)
     kind = kinds.kind_of(url)
     kept = password_left(context, name, url)
     source = kinds.build(kind, url, kept)
@@ -123,7 +102,7 @@ def add(
     with Connect(context.connect_url) as connect, ExitStack() as undo:
         kafka = Kafka(context.kafka_bootstrap)
         _clear_remains(context, connect, kafka, source, capture, say)
-        _refuse_taken(connect, kafka, capture)
+        refuse_taken(connect, kafka, source, capture, patience_s=_FORGETS_S)
         secret.store(password)
         if kept is None:
             undo.callback(secret.forget)
@@ -267,12 +246,11 @@ def _clear_remains(
 ) -> None:
     """Remove a connector that a killed ``add`` of ours left, with its topics and its slot.
 
-    Connect may create it after the process that asked for it has died and been cleared away. It is ours when
-    it reads its password from the file that we keep for a source of this name; the registry knows none.
+    Connect may create it after the process that asked for it has died and been cleared away.
     """
-    left = connect.config(capture.connector)
-    if left.get("database.password") != capture.password:
+    if not is_remains(connect, capture):
         return
+    left = connect.config(capture.connector)
     say(f"removing what an interrupted command left of {capture.source}")
     for lost in orphans(context, Registry(context.registry)):
         if lost.source == capture.source:
@@ -291,21 +269,6 @@ def _take_back(source: Source, capture: Capture, say: Say) -> None:
     left = source.teardown(capture)
     if left.why:
         say(f"{left.why}; what stays is removed by whoever may run: {' '.join(left.statements)}")
-
-
-def _refuse_taken(connect: Connect, kafka: Kafka, capture: Capture) -> None:
-    # Connect forgets a deleted connector's state a little after it has answered.
-    deadline = time.monotonic() + _FORGETS_S
-    while (known := connect.state(capture.connector).connector) != "ABSENT" and time.monotonic() < deadline:
-        time.sleep(0.2)
-    if known != "ABSENT":
-        raise SourceError(
-            f"Connect runs a connector {capture.connector} that is not ours.",
-            code="CONNECTOR_EXISTS",
-            hint="Choose another source name.",
-        )
-    names = [topic_of(capture.source, schema.table) for schema in capture.tables]
-    refuse_used(kafka, names, names)
 
 
 def topics_of(capture: Capture) -> list[Topic]:

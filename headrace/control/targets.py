@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
@@ -17,7 +18,7 @@ from headrace.model.position import Position
 from headrace.model.schema import TableSchema
 from sinks.base import Sink
 
-__all__ = ["begin", "create", "missing", "refuse_shared"]
+__all__ = ["begin", "create", "missing", "refuse_ahead", "refuse_shared"]
 
 Say = Callable[[str], None]
 _SAMPLE = 1_000
@@ -93,38 +94,73 @@ def begin(
     with rows of our epoch, unless the progress beside them is of the very topic that is read now.
     """
     schemas = [table.schema for table in captured]
-    lives = {life for life, _ in sink.progress()}
-    unlived = [table for table in captured if not _lived(table, lives)]
-    with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
-        versions = list(
-            pool.map(lambda table: _versions(sink, table.schema, every=table in unlived), captured)
-        )
-    newest = {table.topic: newest for table, (_, newest) in zip(captured, versions, strict=True)}
-    ahead = [table for table in captured if newest[table.topic] >= _after(table)]
+    found = _found(sink, captured)
+    ahead = [table for table in captured if found.newest(table) >= _after(table)]
     strange = [
         table
         for table in captured
-        if table in ahead or (table in unlived and newest[table.topic] >= Position(table.epoch, 0).version)
+        if table in ahead
+        or (table in found.unlived and found.newest(table) >= Position(table.epoch, 0).version)
     ]
     if ahead and not take_over:
-        raise SinkError(
-            f"The target of {ahead[0].schema.table} holds rows of a later life of this source than ours.",
-            code="SINK_TARGET_AHEAD",
-            hint="Another installation may write there: choose another target; or add --take-over, "
-            "which removes them.",
-        )
+        raise _ahead(ahead[0])
     claim_targets(context, name, sink, schemas, take_over=take_over)
-    for table, (oldest, _) in zip(captured, versions, strict=True):
+    for table in captured:
         if table in strange:
             say(f"{table.schema.table}: removing rows of another life of the source")
             sink.drop(table.schema)
             sink.prepare(table.schema)
-        elif oldest < Position(table.epoch, 0).version:
+        elif found.oldest(table) < Position(table.epoch, 0).version:
             say(f"{table.schema.table}: removing rows of an earlier life of the source")
             sink.truncate(table.schema, Position(table.epoch, 0))
-    sink.forget([table.topic for table in unlived])
+    sink.forget([table.topic for table in found.unlived])
     if strange:
         claim_targets(context, name, sink, schemas, take_over=True)
+
+
+def refuse_ahead(sink: Sink, captured: Sequence[SourceTableEntry]) -> None:
+    """Refuse targets with rows of a later life than ours (``SINK_TARGET_AHEAD``); changes nothing."""
+    there = [table for table in captured if sink.exists(table.schema)]
+    found = _found(sink, there)
+    for table in there:
+        if found.newest(table) >= _after(table):
+            raise _ahead(table)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What targets hold before they are claimed.
+
+    Args:
+        versions: Topic → the lowest and the highest version of the rows.
+        unlived: Tables beside whose rows there is no progress of the topic as it is now.
+    """
+
+    versions: Mapping[str, tuple[int, int]]
+    unlived: Sequence[SourceTableEntry]
+
+    def oldest(self, table: SourceTableEntry) -> int:
+        return self.versions[table.topic][0]
+
+    def newest(self, table: SourceTableEntry) -> int:
+        return self.versions[table.topic][1]
+
+
+def _found(sink: Sink, captured: Sequence[SourceTableEntry]) -> _Found:
+    lives = {life for life, _ in sink.progress()}
+    unlived = [table for table in captured if not _lived(table, lives)]
+    with ThreadPoolExecutor(_TARGETS_AT_ONCE) as pool:
+        versions = pool.map(lambda table: _versions(sink, table.schema, every=table in unlived), captured)
+        return _Found({table.topic: both for table, both in zip(captured, versions, strict=True)}, unlived)
+
+
+def _ahead(table: SourceTableEntry) -> SinkError:
+    return SinkError(
+        f"The target of {table.schema.table} holds rows of a later life of this source than ours.",
+        code="SINK_TARGET_AHEAD",
+        hint="Another installation may write there: choose another target; or add --take-over, "
+        "which removes them.",
+    )
 
 
 def _lived(table: SourceTableEntry, lives: Collection[str]) -> bool:

@@ -24,6 +24,7 @@ pytest.register_assert_rewrite(
     "sinks.contract.shadow",
 )
 
+from headrace.model.errors import SinkError  # noqa: E402
 from headrace.model.finding import Severity  # noqa: E402
 from headrace.model.life import life_of  # noqa: E402
 from headrace.model.outcome import APPLIED, STALE  # noqa: E402
@@ -68,6 +69,25 @@ class SinkContract(OrderContract, FidelityContract, OwnershipContract, ShadowCon
         sink.prepare(ORDERS)
         assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(1))])
         assert sink.target(ORDERS).table == ORDERS.table
+
+    @pytest.mark.parametrize("kind", [LogicalType.INT64, LogicalType.TEXT, LogicalType.TIMESTAMP])
+    def test_its_check_knows_what_prepare_refuses(self, sink: Sink, kind: LogicalType) -> None:
+        """And refuses nothing else, when a column has changed its type."""
+        before = table("orders", {"id": LogicalType.INT32, "n": LogicalType.INT32}, ["id"])
+        after = table("orders", {"id": LogicalType.INT32, "n": kind}, ["id"])
+        assert [one for one in sink.check([before]) if one.severity is Severity.ERROR] == []
+        sink.prepare(before)
+        again = self.reopen(sink)
+        try:
+            told = {one.code for one in again.check([after]) if one.severity is Severity.ERROR}
+            refused: set[str] = set()
+            try:
+                again.prepare(after)
+            except SinkError as error:
+                refused = {error.code}
+            assert told == refused
+        finally:
+            again.close()
 
     def test_a_target_is_there_from_prepare_to_drop(self, sink: Sink) -> None:
         assert not sink.exists(ORDERS)

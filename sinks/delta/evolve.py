@@ -12,7 +12,7 @@ from headrace.model.errors import SinkError
 from sinks.delta.files import DataFile, conform, live_parts
 from sinks.delta.log import by_library
 
-__all__ = ["evolve", "rewritten"]
+__all__ = ["evolve", "refuse_retyped", "rewritten"]
 
 
 def evolve(delta: DeltaTable, directory: Path, files: Iterable[DataFile], wanted: pa.Schema) -> bool:
@@ -24,17 +24,10 @@ def evolve(delta: DeltaTable, directory: Path, files: Iterable[DataFile], wanted
     Raises:
         SinkError: ``DELTA_COLUMN_TYPE``: a column's type changed to one its values do not pass into.
     """
+    refuse_retyped(delta, directory, wanted)
     present = pa.schema(delta.schema().to_arrow())
     added = [field for field in wanted if field.name not in present.names]
-    changed = [f for f in wanted if f.name in present.names and f.type != present.field(f.name).type]
-    for field in changed:
-        if not _widens(present.field(field.name).type, field.type):
-            raise SinkError(
-                f"Column “{field.name}” of {directory} is {present.field(field.name).type} in the lake"
-                f" and would have to become {field.type}.",
-                code="DELTA_COLUMN_TYPE",
-                hint="Build the table anew from the source.",
-            )
+    changed = _changed(present, wanted)
     if added:
         columns = Schema.from_arrow(pa.schema(added)).fields
         delta.alter.add_columns(
@@ -51,6 +44,23 @@ def evolve(delta: DeltaTable, directory: Path, files: Iterable[DataFile], wanted
             commit_properties=by_library(),
         )
     return bool(added or changed)
+
+
+def refuse_retyped(delta: DeltaTable, directory: Path, wanted: pa.Schema) -> None:
+    """Refuse columns whose values do not pass into the type that is wanted (``DELTA_COLUMN_TYPE``)."""
+    present = pa.schema(delta.schema().to_arrow())
+    for field in _changed(present, wanted):
+        if not _widens(present.field(field.name).type, field.type):
+            raise SinkError(
+                f"Column “{field.name}” of {directory} is {present.field(field.name).type} in the lake"
+                f" and would have to become {field.type}.",
+                code="DELTA_COLUMN_TYPE",
+                hint="Build the table anew from the source.",
+            )
+
+
+def _changed(present: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
+    return [f for f in wanted if f.name in present.names and f.type != present.field(f.name).type]
 
 
 def rewritten(directory: Path, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -35,6 +35,7 @@ from sinks.delta.shadow import replace_table
 from sinks.delta.shape import Shape, shape_of
 from sinks.delta.standing import Standing
 from sinks.delta.table import LakeTable
+from sinks.delta.there import there_findings
 from sinks.delta.tombstones import Tombstones
 from sinks.delta.trouble import READING, conflict, named, put_back, unwritable
 from sinks.delta.vacuum import Vacuum
@@ -74,7 +75,6 @@ class DeltaSink:
         self._standing = Standing()
 
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
-        del schemas
         try:
             folder = next(path for path in (self._root, *self._root.absolute().parents) if path.exists())
             with tempfile.TemporaryFile(dir=folder) as probe:
@@ -99,6 +99,9 @@ class DeltaSink:
             findings.append(
                 Finding(Severity.WARNING, "DELTA_LITTLE_SPACE", message, "Free some space first.")
             )
+        for schema in schemas:
+            path = data_path(self._root, schema.table)
+            findings += there_findings(schema.table, path, self._shape(schema).arrow)
         return findings
 
     def prepare(self, schema: TableSchema) -> None:

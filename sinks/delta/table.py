@@ -18,6 +18,7 @@ from sinks.delta.features import refuse_unknown
 from sinks.delta.files import DataFile, count_rows, sync_all
 from sinks.delta.log import Conflict, Offsets, append, by_library, commit_path, drop_torn, mark_of
 from sinks.delta.strangers import foreign, seen_between, went_back
+from sinks.delta.there import refuse_other
 from sinks.delta.trouble import READING, LogGap, missing, named
 from sinks.delta.vacuum import retention_seconds
 from sinks.delta.vectors import hidden_rows
@@ -116,12 +117,7 @@ class LakeTable:
             changed = True
         self.refresh()
         about = self.delta.metadata()
-        if about.name != self.name:
-            raise SinkError(
-                f"{self.path} holds a Delta table called {about.name or 'nothing'}, not {self.name}.",
-                code="DELTA_PATH_TAKEN",
-                hint="Give the sink a directory of its own.",
-            )
+        refuse_other(self.delta, self.path, self.name)
         if vectors and about.configuration.get(_VECTORS) != "true":
             self.delta.alter.set_table_properties({_VECTORS: "true"}, commit_properties=by_library())
             changed = True

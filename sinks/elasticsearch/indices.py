@@ -10,6 +10,7 @@ from typing import Any
 from headrace.model.errors import SinkError
 from headrace.model.position import Position
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, Reply, path
+from sinks.elasticsearch.there import name_taken
 
 __all__ = ["Indices", "whole_search"]
 
@@ -119,8 +120,8 @@ class Indices:
             self._client.request("POST", "/_aliases", add)
             return
         if _error_type(reply) == "invalid_alias_name_exception":
-            message = f"There is an index named {alias}, where the sink needs an alias of that name."
-            raise SinkError(message, code="ES_NAME_TAKEN", hint="Give the sink another prefix.")
+            message, hint = name_taken(alias)
+            raise SinkError(message, code="ES_NAME_TAKEN", hint=hint)
         raise Client.refusal(reply.status, reply.body)
 
     def widen(self, alias: str, properties: dict[str, Any]) -> None:

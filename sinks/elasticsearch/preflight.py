@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
 from headrace.config.secrets import mask_url
 from headrace.model.errors import SinkError
 from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId, TableSchema
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, path
+from sinks.elasticsearch.mapping import table_mapping
 from sinks.elasticsearch.names import claims_alias, progress_alias, tombstones_of
 from sinks.elasticsearch.room import shard_findings
 from sinks.elasticsearch.templates import template_findings
+from sinks.elasticsearch.there import there_findings
 
 __all__ = ["findings"]
 
@@ -18,18 +21,26 @@ _OLDEST_MAJOR = 8
 
 
 def findings(
-    client: Client, config: ElasticsearchConfig, aliases: Sequence[str] | None = None
+    client: Client,
+    config: ElasticsearchConfig,
+    tables: Mapping[str, TableSchema],
+    there: Collection[TableId],
 ) -> list[Finding]:
     """Return what a look at the cluster shows, and what it would make of a sink's indexes.
 
     Args:
         client: Of the cluster.
         config: The sink's.
-        aliases: Of the tables whose indexes are to be made; None when it is about the cluster alone.
+        tables: Alias → the table whose index it is; empty when it is about the cluster alone.
+        there: Tables that have an index already.
     """
     found = _cluster(client, config.url)
-    if aliases is None or any(finding.severity is Severity.ERROR for finding in found):
+    if not tables or any(finding.severity is Severity.ERROR for finding in found):
         return found
+    for alias, schema in tables.items():
+        fields = table_mapping(schema)["properties"]
+        found += there_findings(client, schema.table, alias, fields, tombstones_of(alias))
+    aliases = [alias for alias, schema in tables.items() if schema.table not in there]
     indexes = [name for alias in aliases for name in (f"{alias}-g1", f"{tombstones_of(alias)}1")]
     shared = (alias(config.prefix) for alias in (progress_alias, claims_alias))
     indexes += [

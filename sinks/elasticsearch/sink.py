@@ -116,8 +116,8 @@ class ElasticsearchSink:
 
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
         there = self.identities(schemas) or {}
-        aliases = [self._table(schema).alias for schema in schemas if schema.table not in there]
-        return findings(self._client, self.config, aliases if schemas else None)
+        named = {self._table(schema).alias: schema for schema in schemas}
+        return findings(self._client, self.config, named, there)
 
     def prepare(self, schema: TableSchema) -> None:
         table = self._table(schema)

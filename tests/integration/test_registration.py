@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from headrace.config.source import SourceSettings
-from headrace.control import lag, sink, sink_check, source
+from headrace.control import lag, sink, sink_check, source, source_check
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
@@ -201,7 +201,7 @@ def test_what_a_sink_would_be_refused_for_is_said_by_its_check(
         'CREATE TABLE "a b" (id int PRIMARY KEY)',
         'CREATE TABLE "a,b" (id int PRIMARY KEY)',
     )
-    checked = {one.code: one for one in source.check(database.dsn) if one.severity is Severity.ERROR}
+    checked = {one.code: one for one in source_check.check(database.dsn) if one.severity is Severity.ERROR}
     assert set(checked) == {"SOURCE_NO_PRIMARY_KEY", "SOURCE_TOPIC_SHARED"}
     with pytest.raises(HeadraceError) as caught:
         source.add(context, NAME, database.dsn, settings=BEAT)

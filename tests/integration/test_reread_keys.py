@@ -20,7 +20,11 @@ from tests.support.waiting import settle
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
 ROWS = 40
-ODD = "VALUES (-1, '-infinity'::{0}), (-2, 'infinity'), (-3, '2026-10-25 00:30:00.000001'), (-4, '0044-03-15 23:59:59.999999 BC')"
+ODD = (
+    "VALUES (-1, '-infinity'::{0}), (-2, 'infinity'),"
+    " (-3, '2026-10-25 00:30:00.000001'), (-4, '0044-03-15 23:59:59.999999 BC')"
+)
+DAY = "'2026-01-01'::timestamptz"
 KEYS = {
     "stamps": ("timestamptz", "'2026-03-29 00:00+00'::timestamptz + i * interval '100 s 1 microsecond'", ODD),
     "moments": ("timestamp", "'2026-03-29 00:00'::timestamp + i * interval '100 s 1 microsecond'", ODD),
@@ -33,7 +37,7 @@ KEYS = {
     "moods": ("citext", "chr(65 + i * 7 % 50) || i", ""),
     "ids": ("uuid", "md5(i::text)::uuid", ""),
     "spans": ("interval", "i * interval '1 month 2 days 3 microseconds'", ""),
-    "ranges": ("tstzrange", "tstzrange('2026-01-01'::timestamptz, '2026-01-02'::timestamptz + i * interval '1 s')", ""),
+    "ranges": ("tstzrange", f"tstzrange({DAY}, {DAY} + i * interval '1 s')", ""),
 }  # fmt: skip
 """Table → type of its key, the key of row i, and rows besides."""
 
@@ -75,5 +79,7 @@ def test_keys_of_every_kind_are_read_whole(database: Database, context: Context,
             cache.delete(*names[::2])
         runs.resnapshot(context, "keys", sweep_many=True)
         for table in (*KEYS, "parted"):
-            held = [json.loads(value)["n"] for value in cache.mget(sorted(cache.scan_iter(f"keys:{table}:*")))]
+            held = [
+                json.loads(value)["n"] for value in cache.mget(sorted(cache.scan_iter(f"keys:{table}:*")))
+            ]
             assert sorted(held) == sorted(n for (n,) in database.run(f"SELECT n FROM {table}")), table

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import pytest
 
 from headrace.config.source import SourceSettings
-from headrace.control import source
+from headrace.control import source, source_check
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.model.errors import SourceError
@@ -59,7 +59,7 @@ def test_a_database_of_that_name_is_read_or_refused_by_it(
     with fresh_database(stack.endpoints.postgres_dsn, name) as made:
         database = Database(urlunsplit(urlsplit(made.dsn)._replace(path="/" + quote(name, safe=""))))
         database.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-        refused = {one.code for one in source.check(database.dsn) if one.severity is Severity.ERROR}
+        refused = {one.code for one in source_check.check(database.dsn) if one.severity is Severity.ERROR}
         assert refused <= {"SOURCE_DATABASE_NAME"}
         if refused:
             with pytest.raises(SourceError) as caught:

@@ -1,0 +1,157 @@
+"""What `source add` would refuse, and what would go wrong soon: asked before anything is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from connectors import registry as kinds
+from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Source, topic_of
+from headrace.config.source import SourceSettings, valid_name
+from headrace.control.capture import secret_of
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.fitness import refuse_unmeant, refuse_used, shared_topics, without_unfit
+from headrace.control.kafka import Kafka
+from headrace.control.lost import password_left
+from headrace.control.registry import Registry
+from headrace.model.errors import HeadraceError, SourceError, UsageError
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
+
+__all__ = ["check", "is_remains", "refuse_known", "refuse_taken"]
+
+_PLACEHOLDER = "__headrace_unavailable_"
+"""Of a capture that is not to be made."""
+
+
+def check(
+    url: str,
+    *,
+    tables: Sequence[TableId] = (),
+    schemas: Sequence[str] = ("public",),
+    keys: Keys | None = None,
+    settings: SourceSettings | None = None,
+    place: tuple[Context, str] | None = None,
+) -> list[Finding]:
+    """Return what speaks for or against adding the database; changes nothing.
+
+    Args:
+        url: The database.
+        tables: Which tables; all of ``schemas`` when empty.
+        schemas: All tables of these.
+        keys: Declared keys.
+        settings: What the source would be added with.
+        place: The installation, and the name that the source would have there; without it nothing is said
+            about Connect, Kafka and what has that name already.
+
+    Raises:
+        UsageError: When the address or the name is none, or a key is declared for a table not captured.
+        SourceError: When the database does not answer.
+    """
+    settings = settings or SourceSettings()
+    kept = None
+    if place is not None:
+        valid_name(place[1], of="source")
+        kept = password_left(place[0], place[1], url)
+    source = kinds.build(kinds.kind_of(url), url, kept)
+    wanted = list(tables) or source.tables(schemas)
+    refuse_unmeant(wanted, keys or {})
+    found = [
+        *source.preflight(wanted, keys, partitions=settings.partitions, readers=settings.snapshot_threads),
+        *shared_topics(wanted),
+    ]
+    if place is None:
+        capture = Capture(source="check", tables=(), placeholder=_PLACEHOLDER, password="", settings=settings)
+        return [*found, *_refusal(lambda: source.properties(capture))]
+    fit, _ = without_unfit(found, wanted)
+    declared = {table: key for table, key in (keys or {}).items() if table in fit}
+    capture = Capture(
+        source=place[1],
+        tables=tuple(source.catalogue(fit, declared)),
+        placeholder=_PLACEHOLDER,
+        password=secret_of(*place).placeholder,
+        settings=settings,
+    )
+    found += _refusal(lambda: source.properties(capture))
+    return [*found, *_installation(place[0], source, capture)]
+
+
+def _installation(context: Context, source: Source, capture: Capture) -> Iterator[Finding]:
+    """Yield what the installation has against a source of this name."""
+    yield from _refusal(lambda: refuse_known(Registry(context.registry), capture.source))
+    try:
+        with Connect(context.connect_url) as connect:
+            if not connect.converts(BOUNDED_CONVERTER):
+                yield Finding(
+                    Severity.WARNING,
+                    "CONNECT_LARGE_RECORDS",
+                    f"Connect lacks {BOUNDED_CONVERTER}: a record above the limit stops the source.",
+                    "Put the class on the worker's plugin path and start the worker again.",
+                )
+            kafka = Kafka(context.kafka_bootstrap)
+            if not is_remains(connect, capture):
+                yield from _refusal(lambda: refuse_taken(connect, kafka, source, capture, patience_s=0))
+    except HeadraceError as error:
+        yield _said(error)
+
+
+def refuse_known(registry: Registry, name: str) -> None:
+    """Refuse the name of a source that there is already (``SOURCE_EXISTS``)."""
+    if name in (entry.name for entry in registry.sources()):
+        raise UsageError(
+            f"There is a source “{name}” already.",
+            code="SOURCE_EXISTS",
+            hint=f"headrace source remove {name}",
+        )
+
+
+def is_remains(connect: Connect, capture: Capture) -> bool:
+    """Return whether Connect has a connector that a killed ``add`` of ours has left.
+
+    It is ours when it reads its password from the file that we keep for a source of this name.
+    """
+    return connect.config(capture.connector).get("database.password") == capture.password
+
+
+def refuse_taken(
+    connect: Connect, kafka: Kafka, source: Source, capture: Capture, *, patience_s: float
+) -> None:
+    """Refuse what has the source's names already: a connector, a slot, topics with records.
+
+    Args:
+        connect: The worker.
+        kafka: The broker.
+        source: The database.
+        capture: What is to be added.
+        patience_s: How long to wait until Connect has forgotten a connector that was deleted.
+
+    Raises:
+        SourceError: ``CONNECTOR_EXISTS``, ``SOURCE_TOPIC_SHARED``, ``SOURCE_TOPICS_EXIST``,
+            ``SOURCE_SLOT_TAKEN``.
+    """
+    deadline = time.monotonic() + patience_s
+    while (known := connect.state(capture.connector).connector) != "ABSENT" and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if known != "ABSENT":
+        raise SourceError(
+            f"Connect runs a connector {capture.connector} that is not ours.",
+            code="CONNECTOR_EXISTS",
+            hint="Choose another source name.",
+        )
+    names = [topic_of(capture.source, schema.table) for schema in capture.tables]
+    refuse_used(kafka, names, names)
+    source.refuse_taken(capture)
+
+
+def _refusal(attempt: Callable[[], object]) -> list[Finding]:
+    """Return as a finding what an attempt that changes nothing is refused for."""
+    try:
+        attempt()
+    except HeadraceError as error:
+        return [_said(error)]
+    return []
+
+
+def _said(error: HeadraceError) -> Finding:
+    return Finding(Severity.ERROR, error.code, error.message, error.hint)
