@@ -33,6 +33,9 @@ BOUNDED_CONVERTER = "headrace.connect.BoundedJsonConverter"
 _AROUND_BYTES = 64 << 10
 """Room for a record's key and headers beside its value."""
 
+Columns = Mapping[TableId, Collection[str]]
+"""Columns of tables."""
+
 Keys = Mapping[TableId, Sequence[str]]
 """The columns that a user declares to identify the rows of a table, in place of its primary key."""
 

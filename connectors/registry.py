@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from connectors.base import Source
+from connectors.base import Columns, Source
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableSchema
 
@@ -36,10 +36,17 @@ def kind_of(url: str) -> str:
     )
 
 
-def build(kind: str, url: str, password: str | None = None, name: str | None = None) -> Source:
+def build(
+    kind: str,
+    url: str,
+    password: str | None = None,
+    name: str | None = None,
+    leave_out: Columns | None = None,
+) -> Source:
     """Build the source of ``kind`` at ``url``; connects lazily. ``password`` overrules the URL's.
 
-    Its errors tell what to do about the source that is registered as ``name``.
+    Its errors tell what to do about the source that is registered as ``name``. Columns to ``leave_out`` are
+    captured by nobody.
 
     Raises:
         UsageError: When the kind is unknown (``SOURCE_KIND_UNKNOWN``).
@@ -52,7 +59,7 @@ def build(kind: str, url: str, password: str | None = None, name: str | None = N
             code="SOURCE_KIND_UNKNOWN",
             hint=f"Kinds: {', '.join(KINDS)}.",
         ) from None
-    source: Source = getattr(import_module(module), made)(url, password, name)
+    source: Source = getattr(import_module(module), made)(url, password, name, leave_out)
     return source
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from connectors.base import Capture, Hold, Keys, Left
+from connectors.base import Capture, Columns, Hold, Keys, Left
 from connectors.postgres import (
     by_key,
     catalogue,
@@ -49,11 +49,19 @@ class PostgresSource:
         dsn: libpq URL or key-value string.
         password: Used instead of one in ``dsn``; without either, ``PGPASSWORD`` or ``~/.pgpass`` may have it.
         name: What it is registered as; None while it is not.
+        leave_out: Columns that are not to be captured.
     """
 
     kind = "postgres"
 
-    def __init__(self, dsn: str, password: str | None = None, name: str | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        password: str | None = None,
+        name: str | None = None,
+        leave_out: Columns | None = None,
+    ) -> None:
+        self._leave_out = leave_out or {}
         self._known = parameters(dsn) | ({} if password is None else {"password": password})
         self._lookup = PostgresLookup(self._known)
         self._session = partial(session, self._known, whose=name or "URL")
@@ -76,12 +84,14 @@ class PostgresSource:
         self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1, readers: int = 1
     ) -> list[Finding]:
         with self._session() as connection:
-            told = preflight.check_tables(connection, tables, keys or {}, spread=partitions > 1)
+            told = preflight.check_tables(
+                connection, tables, keys or {}, self._leave_out, spread=partitions > 1
+            )
             return [*server.check_server(connection, readers=readers), *told]
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         with self._session() as connection:
-            return catalogue.read_tables(connection, tables, keys or {})
+            return catalogue.read_tables(connection, tables, keys or {}, self._leave_out)
 
     def refuse_taken(self, capture: Capture) -> None:
         with self._session() as connection:

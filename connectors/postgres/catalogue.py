@@ -10,7 +10,7 @@ from typing import Any
 from psycopg.errors import LockNotAvailable
 from psycopg.rows import DictRow
 
-from connectors.base import Keys
+from connectors.base import Columns, Keys
 from connectors.postgres.session import Session, rows
 from connectors.postgres.types import (
     array_limit,
@@ -24,6 +24,7 @@ from headrace.model.errors import SourceError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 __all__ = [
+    "CHOSEN",
     "GENERATED",
     "LEFT_OUT",
     "TOO_WIDE",
@@ -41,11 +42,12 @@ __all__ = [
 Left = dict[TableId, list[tuple[str, str, str]]]
 """Columns that are not captured, or not in every value: ``(name, native type, why)``."""
 
+CHOSEN = "chosen"
 GENERATED = "generated"
 UNFAITHFUL = "type"
 UNCHANGED_NULL = "unchanged"
 TOO_WIDE = "wide"
-LEFT_OUT = (GENERATED, UNFAITHFUL, UNCHANGED_NULL, TOO_WIDE)
+LEFT_OUT = (CHOSEN, GENERATED, UNFAITHFUL, UNCHANGED_NULL, TOO_WIDE)
 """The reasons for which a column is not captured at all."""
 
 _TABLES = """
@@ -142,18 +144,21 @@ def estimate_rows(connection: Session, tables: Sequence[TableId]) -> dict[TableI
     return {table: max(row["estimate"], row["leaves"]) for table, row in located.items()}
 
 
-def read_tables(connection: Session, tables: Sequence[TableId], declared: Keys) -> list[TableSchema]:
+def read_tables(
+    connection: Session, tables: Sequence[TableId], declared: Keys, leave_out: Columns
+) -> list[TableSchema]:
     """Return the tables' schemas in the order asked for; ``extra["excluded"]`` names what is left out.
 
     Args:
         connection: To the database.
         tables: Which tables.
         declared: Keys that stand for the primary keys.
+        leave_out: Columns that somebody has chosen to leave out.
 
     Raises:
         SourceError: When a table does not exist or has no usable key.
     """
-    described, keys = _describe(connection, tables)
+    described, keys = _describe(connection, tables, leave_out)
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
@@ -176,13 +181,13 @@ def read_tables(connection: Session, tables: Sequence[TableId], declared: Keys) 
     return found
 
 
-def columns_left_out(connection: Session, tables: Sequence[TableId]) -> Left:
+def columns_left_out(connection: Session, tables: Sequence[TableId], leave_out: Columns) -> Left:
     """Return per table the columns that cannot be captured, and why.
 
-    The reason is :data:`GENERATED`, :data:`UNFAITHFUL`, :data:`UNCHANGED_NULL`, :data:`TOO_WIDE` or, for a
-    column that is captured, a sentence on which of its values do not arrive as they are.
+    The reason is one of :data:`LEFT_OUT` or, for a column that is captured, a sentence on which of its
+    values do not arrive as they are.
     """
-    described, _ = _describe(connection, tables)
+    described, _ = _describe(connection, tables, leave_out)
     left: Left = {}
     for table, columns in described.items():
         for row in columns:
@@ -201,20 +206,24 @@ def _located(connection: Session, tables: Sequence[TableId]) -> dict[TableId, Di
 
 
 def _describe(
-    connection: Session, tables: Sequence[TableId]
+    connection: Session, tables: Sequence[TableId], leave_out: Columns
 ) -> tuple[dict[TableId, list[DictRow]], defaultdict[TableId, list[str]]]:
     located = oids(connection, tables)
     names = {oid: table for table, oid in located.items()}
     described: dict[TableId, list[DictRow]] = {}
     keys: defaultdict[TableId, list[str]] = defaultdict(list)
     for row in rows(connection, _COLUMNS, list(names)):
-        described.setdefault(names[row["oid"]], []).append(row)
+        table = names[row["oid"]]
+        row["chosen"] = row["name"] in leave_out.get(table, ())
+        described.setdefault(table, []).append(row)
     for row in rows(connection, _KEYS, list(names)):
         keys[names[row["oid"]]].append(row["name"])
     return described, keys
 
 
 def _why_left(row: dict[str, Any]) -> str:
+    if row["chosen"]:
+        return CHOSEN
     if row["generated"]:
         return GENERATED
     name, kind, array = _named(row)
@@ -234,7 +243,7 @@ def _named(row: dict[str, Any]) -> tuple[str, str, bool]:
 
 
 def _column(row: dict[str, Any]) -> Column | None:
-    if row["generated"]:
+    if row["chosen"] or row["generated"]:
         return None
     name, kind, array = _named(row)
     meaning = logical_type(

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from psycopg.rows import DictRow
 
-from connectors.base import Keys
+from connectors.base import Columns, Keys
 from connectors.postgres.catalogue import (
+    CHOSEN,
     GENERATED,
     LEFT_OUT,
     TOO_WIDE,
@@ -98,7 +99,7 @@ def _ok(code: str, message: str) -> Finding:
 
 
 def check_tables(
-    connection: Session, tables: Sequence[TableId], keys: Keys, *, spread: bool = False
+    connection: Session, tables: Sequence[TableId], keys: Keys, leave_out: Columns, *, spread: bool = False
 ) -> Iterator[Finding]:
     """Yield what speaks for or against each table, which the findings name.
 
@@ -106,6 +107,7 @@ def check_tables(
         connection: To the database.
         tables: Which.
         keys: Those that the user declares.
+        leave_out: Columns that the user leaves out.
         spread: Whether the changes of each are to be spread over several partitions.
     """
     if not tables:
@@ -115,7 +117,7 @@ def check_tables(
         return
     located = oids(connection, tables)
     described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
-    left = columns_left_out(connection, tables)
+    left = columns_left_out(connection, tables, leave_out)
     fit: list[TableId] = []
     for table in tables:
         if table not in located:
@@ -135,6 +137,8 @@ def check_tables(
         key = keys.get(table)
         troubles += check_primary(table, row) if key is None else check_declared(connection, table, row, key)
         troubles += check_identity(table, row, key or row["key"] or ())
+        for name in sorted(set(leave_out.get(table, ())) - set(row["columns"])):
+            troubles.append(_error("SOURCE_COLUMN_UNKNOWN", f"{table} has no column {name} to leave out."))
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
         if row["readable"]:
@@ -144,7 +148,7 @@ def check_tables(
         yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             fit.append(table)
-    for schema in read_tables(connection, fit, keys):
+    for schema in read_tables(connection, fit, keys, leave_out):
         yield _ok("SOURCE_TABLE", f"{schema.table}: key ({', '.join(schema.key)})")
         if spread:
             full = full_identity(schema.table, described[located[schema.table]])
@@ -153,7 +157,7 @@ def check_tables(
             yield _warning(
                 "SOURCE_TABLE_REREAD",
                 f"{schema.table}: a resnapshot cannot read it anew, for {why}.",
-                "When it has to be, remove the source and add it again.",
+                "`headrace recover SOURCE` reads every table of the source.",
             )
 
 
@@ -202,6 +206,10 @@ def _left_out(table: TableId, row: DictRow, left: tuple[str, str, str], in_key: 
     name, native, why = left
     if why not in LEFT_OUT:
         return _warning("SOURCE_COLUMN_LIMIT", f"{table}: column {name} ({native}): {why}.")
+    if in_key and why == CHOSEN:
+        return _error("SOURCE_COLUMN_KEY", f"Column {name} identifies the rows of {table}: it has to stay.")
+    if why == CHOSEN:
+        return _ok("SOURCE_COLUMN_CHOSEN", f"{table}: column {name} is left out, as it was asked.")
     if in_key:
         return _error(
             "SOURCE_KEY_TYPE",

@@ -131,7 +131,7 @@ class PostgresWatch:
         self._learnt = shapes
         self._full = identity.wanting(connection, self._capture.tables)
         there = [table for table, now in facts.tables.items() if now["oid"] is not None]
-        left = catalogue.columns_left_out(connection, there)
+        left = catalogue.columns_left_out(connection, there, self._capture.settings.columns_left_out)
         self._columns = {}
         for table in there:
             # What only lacks its replica identity is a trouble of its own, not a column that is gone.

@@ -2,68 +2,54 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from headrace.cli import tables as tables_room
-from headrace.cli.context import HomeOption, addresses, home_of, open_context, table_id
+from headrace.cli.context import HomeOption, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import age, findings_as_dicts, grid, print_findings, say_to, size, state_text
+from headrace.cli.source_options import (
+    ADDRESS,
+    LeaveOut,
+    Name,
+    Partitions,
+    Schemas,
+    Tables,
+    Threads,
+    Url,
+    left_out,
+    url_of,
+)
 from headrace.cli.tables import Keys, declared
 from headrace.config.references import is_reference, read_reference
 from headrace.config.source import NAME, SourceSettings
 from headrace.control import lag, source, source_check
 from headrace.control import refresh as following
+from headrace.control.capture import settings_of
 from headrace.control.context import Context
 from headrace.control.fitness import check_again
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.rotate import rotate_source
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
-from headrace.model.position import MAX_PARTITIONS
 
 __all__ = ["register"]
 
 commands = typer.Typer(no_args_is_help=True, help="The source database: check, add, list, show, remove.")
-
-Name = Annotated[str, typer.Argument(help="The source's name.")]
-_ADDRESS = (
-    "postgres://user:password@host:port/database, or env:NAME, or file:PATH[:key]."
-    " Without it: the local stack's Postgres."
-)
-Url = Annotated[str | None, typer.Argument(help=_ADDRESS, show_default=False)]
-Tables = Annotated[
-    list[str] | None, typer.Option("--table", "-t", help="A table, schema.name; may be repeated.")
-]
-Schemas = Annotated[
-    list[str] | None,
-    typer.Option("--schema", help="All tables of a schema; may be repeated. [default: public]"),
-]
-
-Partitions = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        max=MAX_PARTITIONS,
-        help="Partitions of each table's topic; with several, one table's changes are applied by several"
-        " tasks at once.",
-    ),
-]
-
-Threads = Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")]
 
 
 @commands.command("check")
 @fails_clearly
 def check(
     url: Annotated[
-        str | None, typer.Argument(help=f"{_ADDRESS} Or the name of a source.", show_default=False)
+        str | None, typer.Argument(help=f"{ADDRESS} Or the name of a source.", show_default=False)
     ] = None,
     table: Tables = None,
     schema: Schemas = None,
     key: Keys = None,
+    leave_out: LeaveOut = None,
     name: Annotated[
         str | None,
         typer.Option(
@@ -84,11 +70,13 @@ def check(
         findings = check_again(open_context(home), url)
     else:
         findings = source_check.check(
-            _url(url, home),
+            url_of(url, home),
             tables=[table_id(text) for text in table or ()],
             schemas=schema or ["public"],
             keys=dict(map(declared, key or ())),
-            settings=SourceSettings(partitions=partitions, snapshot_threads=snapshot_threads),
+            settings=SourceSettings(
+                partitions=partitions, snapshot_threads=snapshot_threads, leave_out=left_out(leave_out)
+            ),
             place=(open_context(home), name) if name else None,
         )
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
@@ -108,6 +96,7 @@ def add(
     table: Tables = None,
     schema: Schemas = None,
     key: Keys = None,
+    leave_out: LeaveOut = None,
     wait: Annotated[bool, typer.Option(help="Return only when it streams and every row is read.")] = True,
     heartbeat_ms: Annotated[int, typer.Option(min=100, help="Grain of freshness, milliseconds.")] = 1000,
     snapshot_threads: Threads = 1,
@@ -147,7 +136,7 @@ def add(
     entry = source.add(
         context,
         name,
-        _url(url, home),
+        url_of(url, home),
         tables=[table_id(text) for text in table or ()],
         schemas=schema or ["public"],
         keys=dict(map(declared, key or ())),
@@ -158,6 +147,7 @@ def add(
             retention_ms=retention_ms,
             partitions=partitions,
             max_record_bytes=max_record_bytes,
+            leave_out=left_out(leave_out),
         ),
         skip_unfit=skip_unfit,
         wait=wait,
@@ -359,21 +349,9 @@ def _done(name: str, what: str, as_json: bool, left: tuple[str, ...] = ()) -> No
         out.print(f"[green]✓[/] {name} {what}", highlight=False)
 
 
-def _url(text: str | None, home: Path | None) -> str:
-    if text is None:
-        found = addresses(home_of(home)).get("postgres_dsn")
-        if found is None:
-            raise UsageError(
-                "No database was named.",
-                code="SOURCE_URL_MISSING",
-                hint="Give its URL, or set HEADRACE_POSTGRES_DSN.",
-            )
-        return found
-    return read_reference(text) if is_reference(text) else text
-
-
 def _described(context: Context, entry: SourceEntry) -> dict[str, Any]:
     seen = next(found for found in lag.measure(context).sources if found.source == entry.name)
+    without = settings_of(entry).columns_left_out
     return {
         "source": entry.name,
         "kind": entry.kind,
@@ -391,6 +369,7 @@ def _described(context: Context, entry: SourceEntry) -> dict[str, Any]:
                 "epoch": table.epoch,
                 "key": list(table.schema.key),
                 "key_declared": table.schema.declared,
+                "left_out": without.get(table.schema.table, []),
                 "columns": [
                     {"name": c.name, "type": c.type.value, "dimensions": c.dimensions, "native": c.native}
                     for c in table.schema.columns

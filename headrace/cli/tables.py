@@ -16,7 +16,7 @@ from headrace.control.take_out import take_out
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
 
-__all__ = ["Keys", "add_to", "declared"]
+__all__ = ["Keys", "add_to", "columns_of", "declared"]
 
 commands = typer.Typer(no_args_is_help=True, help="Tables of a source: take in, decline, take out.")
 
@@ -134,12 +134,17 @@ def remove(
 
 def declared(text: str) -> tuple[TableId, tuple[str, ...]]:
     """Return the table and the columns of ``schema.table=column,column``."""
+    return columns_of(text, "key", "SOURCE_KEY_INVALID")
+
+
+def columns_of(text: str, option: str, code: str) -> tuple[TableId, tuple[str, ...]]:
+    """Return the table and the columns that an option names; ``code`` is that of the refusal."""
     table, equals, columns = text.rpartition("=")
     if not (table and equals and columns):
         raise UsageError(
-            f"“{text}” declares no key.",
-            code="SOURCE_KEY_INVALID",
-            hint="Write --key schema.table=column,column.",
+            f"“{text}” names no columns of a table.",
+            code=code,
+            hint=f"Write --{option} schema.table=column,column.",
         )
     return table_id(table), tuple(columns.split(","))
 

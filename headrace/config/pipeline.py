@@ -79,11 +79,13 @@ class OriginSpec(_Spec):
         kind: Source kind, see ``connectors.registry``.
         address: Of the database, without its password.
         secret: File that has the password, under the name ``password``.
+        leave_out: Columns that are not captured, as schema, table and column.
     """
 
     kind: str
     address: str
     secret: Path
+    leave_out: tuple[tuple[str, str, str], ...] = ()
 
 
 class Swept(_Spec):

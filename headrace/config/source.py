@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.model.errors import UsageError
 from headrace.model.position import MAX_PARTITIONS
+from headrace.model.schema import TableId
 
 __all__ = ["NAME", "SourceSettings", "valid_name"]
 
@@ -45,6 +46,7 @@ class SourceSettings(BaseModel):
         partitions: Partitions of each table's topic; with several, one table's changes are applied
             by several tasks at once.
         max_record_bytes: A change whose record is larger is set aside by name; the others go on.
+        leave_out: Columns that are not captured, as schema, table and column.
         bounded: Whether the Connect worker has the converter that does so. Without it such a change stops
             the connector.
     """
@@ -58,4 +60,13 @@ class SourceSettings(BaseModel):
     retention_ms: Annotated[int, Field(ge=-1)] = -1
     partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 1
     max_record_bytes: Annotated[int, Field(ge=1 << 20, le=64 << 20)] = 16 << 20
+    leave_out: tuple[tuple[str, str, str], ...] = ()
     bounded: bool = True
+
+    @property
+    def columns_left_out(self) -> dict[TableId, list[str]]:
+        """Return the columns that are not captured, by table."""
+        found: dict[TableId, list[str]] = {}
+        for schema, table, column in self.leave_out:
+            found.setdefault(TableId(schema, table), []).append(column)
+        return found

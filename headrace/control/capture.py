@@ -12,7 +12,7 @@ from headrace.control.context import Context
 from headrace.control.registry import SourceEntry
 from headrace.model.errors import SourceError
 
-__all__ = ["capture_now", "capture_of", "secret_of", "source_of"]
+__all__ = ["capture_now", "capture_of", "secret_of", "settings_of", "source_of"]
 
 
 def secret_of(context: Context, name: str) -> SecretRef:
@@ -34,7 +34,14 @@ def source_of(context: Context, entry: SourceEntry) -> Source:
             code="SOURCE_SECRET_LOST",
             hint=f"Write password=… to {context.secrets / entry.name}.properties, mode 0600.",
         ) from error
-    return kinds.build(entry.kind, entry.address, password, entry.name)
+    left_out = settings_of(entry).columns_left_out
+    return kinds.build(entry.kind, entry.address, password, entry.name, left_out)
+
+
+def settings_of(entry: SourceEntry) -> SourceSettings:
+    """Return how the entry is read."""
+    # A source of before there was the converter has none.
+    return SourceSettings(**{"bounded": False, **entry.settings})
 
 
 def capture_of(context: Context, entry: SourceEntry) -> Capture:
@@ -44,8 +51,7 @@ def capture_of(context: Context, entry: SourceEntry) -> Capture:
         tables=tuple(table.schema for table in entry.tables),
         placeholder=entry.placeholder,
         password=secret_of(context, entry.name).placeholder,
-        # A source of before there was the converter has none.
-        settings=SourceSettings(**{"bounded": False, **entry.settings}),
+        settings=settings_of(entry),
     )
 
 

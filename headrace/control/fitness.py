@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from connectors.base import Keys, topic_of
 from headrace.control.capture import capture_of, source_of
@@ -47,8 +47,19 @@ def check_again(context: Context, name: str) -> list[Finding]:
     return [finding for finding in found if finding.code not in OURS_ALREADY]
 
 
-def refuse_unmeant(tables: Sequence[TableId], keys: Keys) -> None:
-    """Refuse keys of tables that are not to be captured (``SOURCE_KEY_UNMEANT``)."""
+def refuse_unmeant(tables: Sequence[TableId], keys: Keys, leave_out: Collection[TableId] = ()) -> None:
+    """Refuse words about tables that are not to be captured.
+
+    Raises:
+        UsageError: ``SOURCE_KEY_UNMEANT``, ``SOURCE_COLUMN_UNMEANT``.
+    """
+    strange = [str(table) for table in leave_out if table not in tables]
+    if strange:
+        raise UsageError(
+            f"Columns of {', '.join(strange)} are to be left out, which is not captured.",
+            code="SOURCE_COLUMN_UNMEANT",
+            hint="Names are case-sensitive: --leave-out schema.table=column,column.",
+        )
     unmeant = [str(table) for table in keys if table not in tables]
     if unmeant:
         raise UsageError(

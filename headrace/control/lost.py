@@ -14,7 +14,7 @@ from headrace.control.context import Context
 from headrace.control.pipelines import orphans
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.remedies import recover
-from headrace.model.schema import TableSchema
+from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["added_again", "password_left"]
 
@@ -63,6 +63,9 @@ def _source(spec: PipelineSpec, tables: Sequence[TableSchema]) -> str:
     for schema in tables:
         if schema.declared:
             words += ["--key", f"{schema.table}={','.join(schema.key)}"]
+    for left in spec.origin.leave_out if spec.origin else ():
+        table = TableId(left[0], left[1])
+        words += ["--leave-out", f"{table}={left[2]}"]
     if (partitions := max(table.partitions for table in spec.tables)) > 1:
         words += ["--partitions", str(partitions)]
     return shlex.join(words)
@@ -84,10 +87,5 @@ def _tables(tables: Sequence[TableSchema]) -> list[str]:
 
 
 def _spelled(value: Any) -> str:
-    """Return a setting as ``--set`` reads it: what looks like JSON is taken for JSON."""
-    if isinstance(value, str):
-        try:
-            json.loads(value)
-        except ValueError:
-            return value
-    return json.dumps(value, ensure_ascii=False)
+    """Return a setting as ``--set`` reads it: a text as it stands, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

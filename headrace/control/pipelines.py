@@ -18,7 +18,7 @@ from headrace.config.pipeline import (
     load_pipeline,
     write_private,
 )
-from headrace.control.capture import secret_of
+from headrace.control.capture import secret_of, settings_of
 from headrace.control.claims import installation, owner_file
 from headrace.control.context import Context
 from headrace.control.progress import read_progress
@@ -52,7 +52,12 @@ def spec_path(context: Context, name: str) -> Path:
 
 def origin_of(context: Context, source: SourceEntry) -> OriginSpec:
     """Return where the source's values may be looked up."""
-    return OriginSpec(kind=source.kind, address=source.address, secret=secret_of(context, source.name).path)
+    return OriginSpec(
+        kind=source.kind,
+        address=source.address,
+        secret=secret_of(context, source.name).path,
+        leave_out=settings_of(source).leave_out,
+    )
 
 
 def pipeline_of(

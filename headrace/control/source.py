@@ -70,13 +70,15 @@ def add(
     refuse_known(registry, name)
     kind = kinds.kind_of(url)
     kept = password_left(context, name, url)
-    source = kinds.build(kind, url, kept)
+    settings = settings or SourceSettings()
+    left = settings.columns_left_out
+    source = kinds.build(kind, url, kept, leave_out=left)
     wanted = list(tables) or source.tables(schemas)
     # Without a choice all were taken, and what comes later is new.
     left_out = set(source.tables(sorted({t.schema for t in tables}))) - set(wanted) if tables else set()
-    settings = _bounded(context, settings or SourceSettings(), say)
+    settings = _bounded(context, settings, say)
     say("checking the database")
-    refuse_unmeant(wanted, keys or {})
+    refuse_unmeant(wanted, keys or {}, left)
     findings = [
         *source.preflight(wanted, keys, partitions=settings.partitions, readers=settings.snapshot_threads),
         *shared_topics(wanted),

@@ -54,9 +54,9 @@ def check(
     if place is not None:
         valid_name(place[1], of="source")
         kept = password_left(place[0], place[1], url)
-    source = kinds.build(kinds.kind_of(url), url, kept)
+    source = kinds.build(kinds.kind_of(url), url, kept, leave_out=settings.columns_left_out)
     wanted = list(tables) or source.tables(schemas)
-    refuse_unmeant(wanted, keys or {})
+    refuse_unmeant(wanted, keys or {}, settings.columns_left_out)
     found = [
         *source.preflight(wanted, keys, partitions=settings.partitions, readers=settings.snapshot_threads),
         *shared_topics(wanted),

@@ -50,7 +50,7 @@ def codes(*places: str) -> set[str]:
         for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py"))
     ]
     return {
-        keyword.value.value
+        str(keyword.value.value)
         for file in files
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)

@@ -1,0 +1,88 @@
+"""Arguments and options that several commands about sources share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.context import addresses, home_of
+from headrace.cli.tables import columns_of
+from headrace.config.references import is_reference, read_reference
+from headrace.model.errors import UsageError
+from headrace.model.position import MAX_PARTITIONS
+
+__all__ = [
+    "ADDRESS",
+    "LeaveOut",
+    "Name",
+    "Partitions",
+    "Schemas",
+    "Tables",
+    "Threads",
+    "Url",
+    "left_out",
+    "url_of",
+]
+
+ADDRESS = (
+    "postgres://user:password@host:port/database, or env:NAME, or file:PATH[:key]."
+    " Without it: the local stack's Postgres."
+)
+Name = Annotated[str, typer.Argument(help="The source's name.")]
+Url = Annotated[str | None, typer.Argument(help=ADDRESS, show_default=False)]
+Tables = Annotated[
+    list[str] | None, typer.Option("--table", "-t", help="A table, schema.name; may be repeated.")
+]
+Schemas = Annotated[
+    list[str] | None,
+    typer.Option("--schema", help="All tables of a schema; may be repeated. [default: public]"),
+]
+LeaveOut = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--leave-out",
+        help="Columns that get neither into Kafka nor into any store, schema.table=column,column;"
+        " may be repeated.",
+    ),
+]
+Partitions = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=MAX_PARTITIONS,
+        help="Partitions of each table's topic; with several, one table's changes are applied by several"
+        " tasks at once.",
+    ),
+]
+Threads = Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")]
+
+
+def left_out(texts: Sequence[str] | None) -> tuple[tuple[str, str, str], ...]:
+    """Return what ``--leave-out`` names, as schema, table and column.
+
+    Raises:
+        UsageError: When it names nothing (``SOURCE_COLUMN_INVALID``).
+    """
+    named = (columns_of(text, "leave-out", "SOURCE_COLUMN_INVALID") for text in texts or ())
+    return tuple((table.schema, table.name, column) for table, columns in named for column in columns)
+
+
+def url_of(text: str | None, home: Path | None) -> str:
+    """Return a database's address: what is given, what a reference leads to, or the local stack's.
+
+    Raises:
+        UsageError: When there is none (``SOURCE_URL_MISSING``).
+    """
+    if text is None:
+        found = addresses(home_of(home)).get("postgres_dsn")
+        if found is None:
+            raise UsageError(
+                "No database was named.",
+                code="SOURCE_URL_MISSING",
+                hint="Give its URL, or set HEADRACE_POSTGRES_DSN.",
+            )
+        return found
+    return read_reference(text) if is_reference(text) else text
