@@ -69,7 +69,11 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   (SELECT jsonb_build_array(m.oid::bigint, m.xmin::text,
        num_nulls(to_jsonb(m) ->> 'prqual', to_jsonb(m) ->> 'prattrs') = 2)
    FROM pg_publication_rel m JOIN pg_publication p ON p.oid = m.prpubid
-   WHERE m.prrelid = c.oid AND p.pubname = %s) AS member
+   WHERE m.prrelid = c.oid AND p.pubname = %s) AS member,
+  (SELECT jsonb_agg(format('%%I.%%I', n.nspname, k.relname)) FROM pg_partition_ancestors(c.oid) a
+   JOIN pg_publication_rel m ON m.prrelid = a.relid JOIN pg_publication p ON p.oid = m.prpubid
+   JOIN pg_class k ON k.oid = a.relid JOIN pg_namespace n ON n.oid = k.relnamespace
+   WHERE a.relid <> c.oid AND p.pubname = %s) AS above
 FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_namespace n ON n.nspname = w.schema
@@ -101,6 +105,7 @@ def read_facts(connection: Session, capture: Capture) -> Facts:
     (server,) = rows(connection, _HORIZON)
     found = rows(connection, _PUBLICATION, capture.connector)
     named = [schema.table for schema in capture.tables]
-    read = rows(connection, _TABLES, capture.connector, [t.schema for t in named], [t.name for t in named])
+    schemas, names = [table.schema for table in named], [table.name for table in named]
+    read = rows(connection, _TABLES, capture.connector, capture.connector, schemas, names)
     tables = {TableId(row.pop("schema"), row.pop("name")): row for row in read}
     return Facts(found[0] if found else None, tables, server["horizon"], server["version"], server["role"])

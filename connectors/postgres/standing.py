@@ -44,6 +44,9 @@ def wrong_now(
     if now["filtered"]:
         said = f"row security hides rows of it from {facts.role}; a resnapshot would not see them"
         yield Trouble(table, "ROW_SECURITY", False, said, f"ALTER ROLE {facts.role} BYPASSRLS;", lasts=True)
+    if now["above"]:
+        said = f"it has become a partition of {now['above'][0]}: its changes arrive under that name only"
+        yield Trouble(table, "TABLE_ATTACHED", True, said, lasts=True)
     for heir in now["heirs"] or ():
         said = f"{heir} inherits from it: changes of rows there are not mirrored"
         mend = f"ALTER TABLE {heir} NO INHERIT {table.quoted};"

@@ -90,6 +90,8 @@ def start(
         why=why,
         queue=queue,
     )
+    for table, reason in run.plan["left_out"].items():
+        say_to(as_json=as_json)(f"{table} is left out: {reason}; `headrace recover {source}` reads it, too")
     if background:
         _tell(run, as_json=as_json)
         return
@@ -207,6 +209,8 @@ def _would(plan: work.Plan, *, as_json: bool) -> None:
     )
     marks = [(table, ", ".join(map(number, marks))) for table, marks in plan.tables.items()]
     out.print(grid(("table", "offset>"), marks))
+    for table, reason in plan.left_out.items():
+        out.print(f"Would leave {table} out: {reason}.", highlight=False, markup=False)
 
 
 def _tell(run: ResnapshotEntry, *, as_json: bool) -> None:
@@ -242,6 +246,7 @@ def _described(run: ResnapshotEntry) -> dict[str, Any]:
         "state": "paused" if run.wanted == "pause" else run.phase,
         "phase": run.phase,
         "tables": sorted(topic.removeprefix(f"{run.source}.") for topic in topics_of(run)),
+        "left_out": run.plan.get("left_out", {}),
         "sinks": run.plan["sinks"],
         "read": sum(run.counts.get("read", {}).values()),
         "written": sum(run.counts.get("written", {}).values()),

@@ -25,6 +25,10 @@ NAME = "failover"
 def test_a_standby_with_the_slot_takes_over_under_writers_without_a_word(
     context: Context, stack: RunningStack
 ) -> None:
+    """Seen in November 2026: now and then the connector reads on before anybody has looked at the new server.
+
+    Then nothing is lost, but that is not proven, and the status asks for a recovery.
+    """
     with pair() as servers, Redis.from_url(stack.endpoints.redis_url) as cache:
         Database(servers.dsn).run("CREATE DATABASE shop")
         database = Database(servers.dsn.removesuffix("postgres") + "shop")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.registry import why_unreadable
 from headrace.control.capture import source_of
 from headrace.control.context import Context
 from headrace.control.fitness import refuse_not_streaming
@@ -72,12 +73,14 @@ class Plan:
         tables: Table → end offset S of each partition of its topic now.
         sinks: Sinks that will be swept.
         rows: About how many rows will be read, by the database's statistics.
+        left_out: Table → why the connector cannot read it anew.
     """
 
     source: str
     tables: dict[str, list[int]]
     sinks: tuple[str, ...]
     rows: int
+    left_out: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: 
         tables={str(t.schema.table): marks_of(kafka, entry, t) for t in chosen},
         sinks=tuple(found.name for found in sinks_of(registry, name, sinks)),
         rows=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
+        left_out={} if tables else _left_out(entry, chosen),
     )
 
 
@@ -120,7 +124,8 @@ def start(
     Args:
         context: The installation.
         name: The source.
-        tables: Which tables; all when empty.
+        tables: Which tables. All when empty, but for those that the connector cannot read anew: the run's
+            plan names them, with the reason.
         sinks: Sweep only these; all when empty. The others apply the rows too, but keep what is gone.
         sweep_many: Allow a sweep that removes more than a fifth of a table's rows.
         rows_per_second: Read no more than about so many rows a second; as fast as it goes when None.
@@ -148,6 +153,7 @@ def start(
         max_latency_ms=max_latency_ms,
         estimate=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
         why=why,
+        left_out={} if tables else _left_out(entry, chosen),
     )
     hand_over(context, run)
     return run
@@ -290,7 +296,18 @@ def _chosen(entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEn
             code="TABLE_NOT_CAPTURED",
             hint=f"Captured: {', '.join(map(str, known))}.",
         )
-    return [known[table] for table in tables] if tables else list(known.values())
+    if tables:
+        return [known[table] for table in tables]
+    # Where none can be read, the run itself says so, and what does.
+    return [t for t in known.values() if not why_unreadable(entry.kind, t.schema)] or list(known.values())
+
+
+def _left_out(entry: SourceEntry, chosen: Sequence[SourceTableEntry]) -> dict[str, str]:
+    """Return which of the source's tables nobody has chosen because they cannot be read anew, and why."""
+    reasons = {
+        table: why_unreadable(entry.kind, table.schema) for table in entry.tables if table not in chosen
+    }
+    return {str(table.schema.table): why for table, why in reasons.items() if why}
 
 
 def sinks_of(registry: Registry, source: str, only: Sequence[str]) -> list[SinkEntry]:

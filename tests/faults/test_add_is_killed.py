@@ -1,0 +1,155 @@
+"""`source add`, `sink add` are killed after each step: the next call works, nothing is left in the end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from headrace.config.source import SourceSettings
+from headrace.control import lag, sink, source
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry
+from headrace.model.errors import UsageError
+from tests.support.database import Database, fresh_database
+from tests.support.remedy import carry_out
+from tests.support.stack import RunningStack
+from tests.support.waiting import settle, until
+
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+
+NAME = "slain"
+BEAT = SourceSettings(heartbeat_ms=300)
+SOURCE_STEPS = (
+    "headrace.config.secrets:SecretRef.store",
+    "connectors.postgres:PostgresSource.setup",
+    "headrace.control.kafka:Kafka.create",
+    "headrace.control.source:_register",
+    "headrace.control.source:look_now",
+    "headrace.control.connect:Connect.create",
+    "headrace.control.connect:Connect.forget_offsets",
+    "headrace.control.connect:Connect.resume",
+    "headrace.control.source:wait_streaming",
+)
+SINK_STEPS = (
+    "headrace.control.sink:create",
+    "headrace.control.sink:begin",
+    "headrace.control.sink:discard_run",
+    "headrace.control.sink:write_private",
+    "headrace.control.sink:ensure_engine",
+    "headrace.control.sink:wait_running",
+)
+SCRIPT = """
+    import importlib, os, signal, sys
+    from pathlib import Path
+    from headrace.cli.context import open_context
+    from headrace.config.source import SourceSettings
+    from headrace.control import sink, source
+
+    place, home, what, *arguments = sys.argv[1:]
+    module, _, name = place.partition(":")
+    *owners, last = name.split(".")
+    owner = importlib.import_module(module)
+    for part in owners:
+        owner = getattr(owner, part)
+    call = getattr(owner, last)
+
+    def dies(*args, **named):
+        call(*args, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, last, dies)
+    context = open_context(Path(home))
+    if what == "source":
+        source.add(context, *arguments, settings=SourceSettings(heartbeat_ms=300))
+    else:
+        sink.add(context, arguments[0], "elasticsearch", settings={"url": arguments[1]}, source=arguments[2])
+"""
+
+
+def killed(context: Context, place: str, *arguments: str) -> None:
+    """Carry out an ``add`` in a process that dies as soon as a step of it has returned."""
+    home = str(context.registry.parent)
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), place, home, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def again(context: Context, database: Database, add: Callable[[], object]) -> None:
+    """Give the same command once more; where it is refused, do once what it tells and give it again."""
+    try:
+        add()
+    except UsageError as error:
+        if error.code not in ("SOURCE_EXISTS", "SINK_EXISTS"):
+            raise
+        carry_out(error.hint, context.registry.parent, database.run)
+        add()
+
+
+def left(context: Context, database: Database, stack: RunningStack) -> dict[str, object]:
+    """Return whatever is left of it in Postgres, Connect, Kafka, Elasticsearch and in our own files."""
+    ours = f"{stack.endpoints.elasticsearch_url}/_alias?expand_wildcards=all"
+    return {
+        "connectors": [c for c in httpx.get(f"{context.connect_url}/connectors").json() if NAME in c],
+        "topics": [topic for topic in Kafka(context.kafka_bootstrap).names() if topic.startswith(f"{NAME}.")],
+        "slots": database.run(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ '{NAME}'"),
+        "publications": database.run("SELECT pubname FROM pg_publication"),
+        "schema": database.run("SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"),
+        "secrets": list(context.secrets.glob(f"{NAME}*")),
+        "registered": [entry.name for entry in Registry(context.registry).sources() if entry.name == NAME],
+        "pipelines": list(context.pipelines.glob(f"{NAME}*")),
+        "indexes": [
+            index for index in httpx.get(ours, timeout=30).json() if index.startswith(f"{NAME}-public")
+        ],
+    }
+
+
+@pytest.fixture
+def database(stack: RunningStack, context: Context) -> Iterator[Database]:
+    with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
+        database.run(
+            "CREATE TABLE goods (id int PRIMARY KEY, name text)",
+            "INSERT INTO goods SELECT i, 'n' || i FROM generate_series(1, 50) i",
+        )
+        yield database
+
+
+@pytest.mark.parametrize("step", SOURCE_STEPS)
+def test_source_add_is_killed(context: Context, database: Database, stack: RunningStack, step: str) -> None:
+    def add() -> None:
+        source.add(context, NAME, database.dsn, settings=BEAT)
+
+    killed(context, step, "source", NAME, database.dsn)
+    lag.measure(context)
+    again(context, database, add)
+    until(lambda: lag.measure(context).sources[0].state is lag.State.STREAMING)
+    rows, _ = Kafka(context.kafka_bootstrap).committed(f"{NAME}.public.goods")
+    assert sorted(row["after"]["id"] for row in rows) == list(range(1, 51))
+    source.remove(context, NAME)
+    assert not any(left(context, database, stack).values())
+
+
+@pytest.mark.parametrize("step", SINK_STEPS)
+def test_sink_add_is_killed(context: Context, database: Database, stack: RunningStack, step: str) -> None:
+    def add() -> None:
+        sink.add(context, NAME, "elasticsearch", settings={"url": url}, source=NAME)
+
+    url = stack.endpoints.elasticsearch_url
+    source.add(context, NAME, database.dsn, settings=BEAT)
+    try:
+        killed(context, step, "sink", NAME, url, NAME)
+        lag.measure(context)
+        again(context, database, add)
+        settle(context)
+        counted = httpx.get(f"{url}/{NAME}-public-goods/_count", timeout=30).json()["count"]
+        assert counted == 50
+        sink.remove(context, NAME, purge=True)
+    finally:
+        source.remove(context, NAME)
+    assert not any(left(context, database, stack).values())
