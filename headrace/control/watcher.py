@@ -43,7 +43,7 @@ from headrace.control.registry import Registry, SourceEntry, now_ms
 from headrace.control.remedies import read_anew
 from headrace.control.revival import Revival
 from headrace.control.verdicts import REFRESHED, State, Verdict, over, record, standing
-from headrace.model.errors import HeadraceError, SourceError
+from headrace.model.errors import HeadraceError
 from headrace.model.schema import TableId
 
 __all__ = ["between_looks", "look_now", "main"]
@@ -55,9 +55,6 @@ _SOURCES_EVERY_S = 5.0
 _CONNECT_EVERY = 5
 """Every so many looks Connect is asked, too, while the connector holds its slot."""
 _LONGEST_PAUSE_S = 8.0
-_AWAY_S = 0.5
-"""A database that is away is looked at more often: where another server takes over, it is proven that nothing
-is lost only until the connector has read on from that one, and the connector asks every two seconds."""
 _HANGS_AFTER_S = 120.0
 """A look that takes so long will not end: the process ends, and its guardian starts another."""
 _KEEP_EVERY_MS = 10_000
@@ -230,10 +227,8 @@ class _Guard(threading.Thread):
                 self._gap(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
             except (HeadraceError, OSError) as error:
-                away = isinstance(error, SourceError) and error.code == "SOURCE_UNREACHABLE"
-                if pause != _AWAY_S:  # told once for each time that it is away
-                    _log.warning("the watcher does not see %s: %s", self._source, error)
-                pause = _AWAY_S if away else min(2 * max(pause, _EVERY_S), _LONGEST_PAUSE_S)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                _log.warning("the watcher does not see %s: %s", self._source, error)
                 if watch is not None:  # the password may be another one by now
                     watch.close()
                     watch = None
