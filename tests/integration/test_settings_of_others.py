@@ -1,0 +1,193 @@
+"""Whatever role or database have set, before a source is added or while it streams: values are the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+from redis import Redis
+
+from headrace.config.source import SourceSettings
+from headrace.control import sink, source
+from headrace.control.context import Context
+from headrace.control.registry import Registry
+from headrace.control.runs import start as runs
+from tests.support.database import Database, fresh_database
+from tests.support.stack import RunningStack
+from tests.support.waiting import settle
+
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+
+NAME = "fussy"
+SETTINGS = {
+    "bytea_output": "escape",
+    "IntervalStyle": "sql_standard",
+    "DateStyle": "SQL, DMY",
+    "TimeZone": "America/New_York",
+    "extra_float_digits": "-15",
+    "quote_all_identifiers": "on",
+    "array_nulls": "off",
+    "xmlbinary": "hex",
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "on",
+    "search_path": "nowhere",
+    "client_encoding": "LATIN1",
+    "row_security": "off",
+    "default_transaction_read_only": "on",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_deferrable": "on",
+    "statement_timeout": "40ms",
+    "lock_timeout": "5ms",
+    "idle_in_transaction_session_timeout": "300ms",
+    "idle_session_timeout": "300ms",
+    "transaction_timeout": "300ms",
+    "tcp_user_timeout": "1000",
+    "default_toast_compression": "lz4",
+    "work_mem": "64kB",
+    "jit": "off",
+}
+COLUMNS = {
+    "raw": ("bytea", r"'\x00ff10275c'"),
+    "raws": ("bytea[]", r"ARRAY['\x00ff10'::bytea, NULL]"),
+    "span": ("interval", "'1 year -2 mons 3 days -04:05:06.789012'"),
+    "spans": ("interval[]", "ARRAY['1 year 2 mons'::interval, '-3 days']"),
+    "day": ("date", "'0044-03-15'"),
+    "at": ("timestamp", "'2024-03-10 02:30'"),
+    "ats": ("timestamp[]", "ARRAY['2024-03-10 02:30'::timestamp, NULL]"),
+    "instant": ("timestamptz", "'2024-11-03 01:30:00.123456-05'"),
+    "instants": ("timestamptz[]", "ARRAY['2024-11-03 01:30-05'::timestamptz, '1999-12-31 23:59:59+14']"),
+    "clock": ("time", "'24:00'"),
+    "single": ("real", "0.1::real / 3"),
+    "double": ("double precision", "123456789.12345679 / 3"),
+    "doubles": ("double precision[]", "ARRAY[0.1::float8 + 0.2, 'NaN', '-Infinity']"),
+    "exact": ("numeric", "12345678901234567890.000000000012345"),
+    "price": ("money", "1234.56::numeric::money"),
+    "words": ("text[]", "ARRAY['NULL', NULL, 'a\"b', '{}', 'ü€']"),
+    "text": ("text", "E'ü€ \\\\ '' \\n'"),
+    "shape": ("jsonb", '\'{"a": [1, null, 1.10], "ü": "€"}\''),
+    "markup": ("xml", "'<a>ü</a>'"),
+    "bits": ("bit varying", "B'0101'"),
+    "net": ("inet", "'10.0.0.1/8'"),
+    "range": ("tstzrange", "'[2024-03-10 06:00+00, 2024-03-10 08:00+00)'"),
+    "spot": ("point", "point(0.1, 1e-7)"),
+    "label": ("kind", "'ü'"),
+}
+TABLE = ", ".join(f'"{name}" {kind}' for name, (kind, _) in COLUMNS.items())
+ROW = ", ".join(value for _, value in COLUMNS.values())
+
+
+OURS = (
+    "SET default_transaction_read_only = off",
+    "SET search_path = public",
+    "SET client_encoding = 'UTF8'",
+    "SET idle_session_timeout = 0",
+    "SET statement_timeout = 0",
+)
+"""What a session of this test's own needs in the database."""
+
+
+@contextmanager
+def shop(stack: RunningStack) -> Iterator[Database]:
+    """Yield a database with one row of every fragile type, and a role that reads it."""
+    server = Database(stack.endpoints.postgres_dsn)
+    server.run("DROP ROLE IF EXISTS fussy", "CREATE ROLE fussy SUPERUSER LOGIN PASSWORD 'fussy'")
+    try:
+        with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
+            database.run(
+                "CREATE TYPE kind AS ENUM ('a', 'ü')",
+                f"CREATE TABLE t (id int PRIMARY KEY, {TABLE})",
+                f"INSERT INTO t SELECT 1, {ROW}",
+            )
+            yield database
+    finally:
+        server.run("DROP ROLE fussy")
+
+
+def as_fussy(database: Database) -> str:
+    parts = urlsplit(database.dsn)
+    return urlunsplit(parts._replace(netloc=f"fussy:fussy@{parts.hostname}:{parts.port}"))
+
+
+def set_all(database: Database, scope: str) -> None:
+    known = {name for (name,) in database.run("SELECT name FROM pg_settings")}
+    statements = [
+        f"ALTER {scope} SET {name} = '{value}'" for name, value in SETTINGS.items() if name in known
+    ]
+    assert len(statements) > 20
+    database.run(*statements)
+
+
+@pytest.fixture(scope="module")
+def expected(stack: RunningStack, context: Context) -> dict[str, Any]:
+    """Return the row as it arrives where nobody has set anything."""
+    with shop(stack) as database:
+        return mirrored(context, stack, database, before=(), meanwhile=())[0]
+
+
+def mirrored(
+    context: Context,
+    stack: RunningStack,
+    database: Database,
+    *,
+    before: tuple[str, ...],
+    meanwhile: tuple[str, ...],
+) -> list[dict[str, Any]]:
+    """Return the row as the snapshot, the stream and a resnapshot bring it.
+
+    Args:
+        context: The installation.
+        stack: Its servers.
+        database: The source.
+        before: Whose settings are made before the source is added.
+        meanwhile: Whose settings are made while it streams; the connector's sessions begin anew then.
+    """
+
+    def row(number: int) -> dict[str, Any]:
+        with Redis.from_url(stack.endpoints.redis_url) as redis:
+            found: dict[str, Any] = json.loads(redis.get(f"{NAME}:t:{number}") or b"{}")
+        return {name: found.get(name) for name in COLUMNS}
+
+    for scope in before:
+        set_all(database, scope)
+    try:
+        source.add(context, NAME, as_fussy(database), settings=SourceSettings(heartbeat_ms=300))
+        kept = {"url": stack.endpoints.redis_url, "format": "json"}
+        sink.add(context, NAME, "redis", settings=kept, source=NAME)
+        for scope in meanwhile:
+            set_all(database, scope)
+        if meanwhile:
+            ours = "usename = 'fussy' AND pid <> pg_backend_pid()"
+            database.run(*OURS, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+        database.run(*OURS, f"INSERT INTO t SELECT 2, {ROW}")
+        settle(context)
+        told = [row(1), row(2)]
+        with Redis.from_url(stack.endpoints.redis_url) as redis:
+            redis.delete(f"{NAME}:t:1")
+        runs.resnapshot(context, NAME, sweep_many=True)
+        return [*told, row(1)]
+    finally:
+        registry = Registry(context.registry)
+        if NAME in [entry.name for entry in registry.sinks()]:
+            sink.remove(context, NAME, purge=True)
+        if NAME in [entry.name for entry in registry.sources()]:
+            source.remove(context, NAME)
+
+
+SCOPES = ("ROLE fussy", f"DATABASE {NAME}", f"ROLE fussy IN DATABASE {NAME}")
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("scope", SCOPES)
+def test_values_are_the_same_whatever_others_have_set(
+    context: Context, stack: RunningStack, expected: dict[str, Any], scope: str, when: str
+) -> None:
+    with shop(stack) as database:
+        before, meanwhile = ((scope,), ()) if when == "before" else ((), (scope,))
+        snapshot, stream, again = mirrored(context, stack, database, before=before, meanwhile=meanwhile)
+    assert snapshot == expected
+    assert stream == expected
+    assert again == expected
