@@ -23,6 +23,8 @@ class _Busy(Exception):
 
 _EXISTS = {"exists": True}
 _HEALTH = "/health"
+_REBALANCES = "a rebalance is expected"
+"""Some requests meet it as an error of the server, others as a conflict."""
 _CHANGES_S = 60.0
 _SETTLES_S = 20.0
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
@@ -265,9 +267,10 @@ class Connect:
             return _EXISTS
         if answer.status_code == httpx.codes.CONFLICT or answer.status_code >= 502:
             raise _Busy(f"it is starting or busy ({answer.status_code})")
-        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and path == _HEALTH:
+        broken = answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR
+        if broken and (path == _HEALTH or _REBALANCES in answer.text):
             raise _Busy("it is starting or busy (500)")
-        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+        if broken:
             raise StackError(
                 f"Kafka Connect has trouble of its own: {_complaint(answer)}",
                 code="CONNECT_TROUBLED",

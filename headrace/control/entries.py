@@ -67,6 +67,15 @@ class SourceEntry(Base):
         """Return how many partitions each table's topic was made with."""
         return int(self.settings.get("partitions", 1))
 
+    def is_life_of(self, other: SourceEntry) -> bool:
+        """Return whether both tell of one registration and of the same topics.
+
+        A name is given again after a removal, and a recovery makes the topics anew.
+        """
+        ids, others = ({t.topic: t.topic_id for t in entry.tables} for entry in (self, other))
+        shared = ids.keys() & others.keys()
+        return self.placeholder == other.placeholder and all(ids[name] == others[name] for name in shared)
+
 
 class SourceTableEntry(Base):
     """One captured table."""

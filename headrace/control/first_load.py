@@ -64,8 +64,8 @@ def note_loaded(registry: Registry, kafka: Kafka, capture: Capture, entry: Sourc
     if snapshot.attempts > 1:
         left = _topics(registry, entry, LEFT_TO_RUN)
         read = [table.topic for table in entry.tables if table.topic not in left]
-        record(registry, entry.name, read, RESTARTED, _begun_again(entry))
-    registry.loaded(entry.name)
+        record(registry, entry, read, RESTARTED, _begun_again(entry))
+    registry.loaded(entry)
     return True
 
 
@@ -90,7 +90,7 @@ def begun_again(registry: Registry, kafka: Kafka, capture: Capture, entry: Sourc
         kinds = kinds[kinds.index("COMPLETED") + 1 :] if "COMPLETED" in kinds else []
     if {"STARTED", "COMPLETED"}.intersection(kinds):  # a connector that goes on says SKIPPED
         return "Connect had lost the position up to which it has read, and the connector began anew"
-    registry.heard(entry.name, high)
+    registry.heard(entry, high)
     return ""
 
 
@@ -118,8 +118,8 @@ def read_again(context: Context, registry: Registry, kafka: Kafka, name: str) ->
             connect.halt(capture.connector, again=f"headrace source resume {name}")
             topics = [table.topic for table in entry.tables]
             told = sorted({topic for (topic, _), (_, high) in kafka.ends(topics).items() if high})
-            record(registry, name, told, RESTARTED, _begun_again(entry))
-            registry.heard(name, kafka.committed(capture.notifications)[1], in_gap=True)
+            record(registry, entry, told, RESTARTED, _begun_again(entry))
+            registry.heard(entry, kafka.committed(capture.notifications)[1], in_gap=True)
             connect.resume(capture.connector)
     registry.note(f"source {name}", "initial snapshot begun again", why="it was passed over")
     return True
@@ -138,7 +138,7 @@ def leave_to_run(registry: Registry, entry: SourceEntry, tables: Collection[Tabl
     """Note that the initial snapshot does not read these tables; the watcher has a run do it."""
     for table in entry.tables:
         if table.schema.table in tables:
-            record(registry, entry.name, [table.topic], LEFT_TO_RUN, _being_read())
+            record(registry, entry, [table.topic], LEFT_TO_RUN, _being_read())
 
 
 def is_left(context: Context) -> bool:

@@ -153,7 +153,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
     except HeadraceError as error:
         silent.append(Silence(error.message, error.hint))
     if gap and not entry.gap:
-        registry.gap(entry.name, gap)
+        registry.gap(entry, gap)
     beat: int | None = None
     ends: Mapping[tuple[str, int], tuple[int, int]] | None = None
     ids: Mapping[str, str] | None = None
@@ -161,13 +161,13 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
     try:
         loaded = note_loaded(registry, kafka, capture, entry)
         if not gap and (gap := begun_again(registry, kafka, capture, entry)):
-            registry.gap(entry.name, gap)
+            registry.gap(entry, gap)
         # Before the ends: a verdict that is taken back meanwhile leaves records behind the ends.
         verdicts = standing(registry, entry.name)
         beats = kafka.tail(capture.topic(capture.heartbeat), 1)
         beat = _commit_ms(beats[0]) if beats else None
         if not gap and loaded and (gap := misread(entry.kind, beats)):
-            registry.gap(entry.name, gap)
+            registry.gap(entry, gap)
         ends = kafka.ends(topics)
         ids = kafka.ids(topics)
     except HeadraceError as error:

@@ -178,7 +178,7 @@ def _begin(context: Context, registry: Registry, name: str, say: Say) -> Job:
     if run is not None:
         say(f"going on with the recovery that was interrupted: {run.phase}")
         return job
-    registry.gap(name, _reason(context, entry) or "its recovery has begun and is not finished")
+    registry.gap(entry, _reason(context, entry) or "its recovery has begun and is not finished")
     sinks = [sink.name for sink in registry.sinks(name)]
     with registry.begin() as session:
         session.add(RecoveryEntry(source=name, phase="stopping", begun_ms=now_ms(), plan={"sinks": sinks}))

@@ -195,7 +195,7 @@ def _tell_refused(registry: Registry, source: SourceEntry, refused: Mapping[_Tar
     topics = {table.schema.table: table.topic for table in source.tables}
     for (sink, table), error in refused.items():
         verdict = verdicts.Verdict(verdicts.State.RESYNC_REQUIRED, error.message, _rebuilt(source, table))
-        verdicts.record(registry, source.name, [topics[table]], error.code, verdict, sink=sink)
+        verdicts.record(registry, source, [topics[table]], error.code, verdict, sink=sink)
 
 
 def _rebuilt(source: SourceEntry, table: TableId) -> str:

@@ -42,6 +42,7 @@ __all__ = [
     "SourceTableEntry",
     "TopicEntry",
     "VerdictEntry",
+    "living",
     "now_ms",
 ]
 
@@ -178,10 +179,10 @@ class Registry:
             if found is not None and found.incomplete_ms.get(topic, 0) < begun_ms:
                 found.incomplete = {name: first for name, first in found.incomplete.items() if name != topic}
 
-    def heard(self, source: str, offset: int, *, in_gap: bool = False) -> None:
+    def heard(self, source: SourceEntry, offset: int, *, in_gap: bool = False) -> None:
         """Note up to where the connector's notifications of a source are read, ``in_gap`` also then."""
         with self.begin() as session:
-            found = session.get(SourceEntry, source)
+            found = living(session, source)
             if found is not None and (in_gap or not found.gap):
                 found.heard = offset
 
@@ -219,26 +220,27 @@ class Registry:
             session.merge(TopicEntry(topic=topic, epoch=epoch))
             return epoch
 
-    def loaded(self, name: str) -> None:
+    def loaded(self, source: SourceEntry) -> None:
         """Remember that the source's initial snapshot is complete."""
         with self.begin() as session:
-            found = session.get(SourceEntry, name)
+            found = living(session, source)
             if found is not None and found.loaded_ms is None:
                 found.loaded_ms, found.heard = now_ms(), None
 
-    def gap(self, name: str, reason: str, *, anew: bool = False) -> None:
+    def gap(self, source: SourceEntry, reason: str, *, anew: bool = False) -> None:
         """Remember that changes are missing from the source's history, for good.
 
         Args:
-            name: The source.
+            source: The source, as it was when that was seen.
             reason: Why.
             anew: Whether it is another gap than the one that is known: a recovery under way is too old then.
         """
         with self.begin() as session:
-            found = session.get(SourceEntry, name)
+            found = living(session, source)
             if found is not None and (anew or not found.gap):
                 found.gap = reason
-        self.note(f"source {name}", "gap", reason=reason)
+        if found is not None:
+            self.note(f"source {source.name}", "gap", reason=reason)
 
     def journal(self, subject: str | None = None, *, limit: int = 100) -> list[JournalEntry]:
         """Return the newest lines of the journal, oldest first, of all or of one subject: ``source shop``."""
@@ -253,6 +255,16 @@ class Registry:
         """Write a line to the journal."""
         with self.begin() as session:
             session.add(JournalEntry(at_ms=now_ms(), subject=subject, event=what, detail=detail))
+
+
+def living(session: Session, source: SourceEntry) -> SourceEntry | None:
+    """Return what is registered of a source now; None when that is another life than the one given.
+
+    Whoever looks at a source takes a while. What it saw must not fall upon a namesake that was added
+    meanwhile, nor upon topics that were made anew.
+    """
+    found = session.get(SourceEntry, source.name)
+    return found if found is not None and found.is_life_of(source) else None
 
 
 def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:

@@ -45,7 +45,7 @@ def remake_damaged(
         for table in tables:
             reason = "the sink's pipeline file was gone or damaged; which columns it had is not known"
             verdict = Verdict(State.DEGRADED, reason, read_anew(source, [table.schema]))
-            record(registry, source.name, [table.topic], REMADE, verdict, sink=entry.name)
+            record(registry, source, [table.topic], REMADE, verdict, sink=entry.name)
     write_private(path, spec.model_dump_json())
     registry.note(f"sink {entry.name}", "pipeline written anew")
     return True

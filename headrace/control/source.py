@@ -234,7 +234,7 @@ def resume(context: Context, name: str) -> None:
     connector = capture_of(context, entry).connector
     reason = find_gap(context, entry)
     if reason:
-        registry.gap(name, reason)
+        registry.gap(entry, reason)
         raise gap_error(name, reason)
     with Connect(context.connect_url) as connect:
         connect.resume(connector)

@@ -25,6 +25,8 @@ _SLOT_S = 600.0
 """So long the connector may wait for others: its slot for their transactions, its reading for their locks."""
 _RETRIED_S = 30.0
 """Longer than the connector pauses before it tries again to make its slot."""
+_STALLS_S = 600.0
+"""So long a connector that runs and waits for nobody may tell nothing new."""
 _LOOK_S = 1.0
 """So often is it looked whom the connector keeps waiting, and for whom it waits."""
 _MOST_ATTEMPTS = 5
@@ -73,6 +75,8 @@ class _Wait:
     _idle_since: float | None = field(default=None, init=False)
     _waits_since: float | None = field(default=None, init=False)
     _waited_for: float = field(default=float("-inf"), init=False)
+    _seen: tuple[object, ...] = field(default=(), init=False)
+    _moved: float = field(default_factory=time.monotonic, init=False)
 
     def tell(self, text: str) -> None:
         if text != self._told:
@@ -121,6 +125,26 @@ class _Wait:
                 hint="See Connect's log.",
             )
 
+    def moves(self, seen: tuple[object, ...], again: str) -> None:
+        """End the wait for a connector that runs, waits for nobody and has told nothing new for too long.
+
+        Args:
+            seen: What is seen of it; anything else than before is news.
+            again: What to run once the cause is mended.
+
+        Raises:
+            SourceError: ``CONNECTOR_STALLED``.
+        """
+        now = time.monotonic()
+        if seen != self._seen or self.hold().waits:
+            self._seen, self._moved = seen, now
+        elif now - self._moved > _STALLS_S:
+            raise SourceError(
+                f"The connector of {self.name} runs, and has told nothing new for {now - self._moved:.0f} s.",
+                code="CONNECTOR_STALLED",
+                hint=f"Connect's log may say why. Then: {again}",
+            )
+
 
 def wait_streaming(
     context: Context, name: str, *, again: str, say: Callable[[str], None] = lambda _: None
@@ -136,8 +160,8 @@ def wait_streaming(
     Raises:
         SourceError: When the connector fails (``CONNECTOR_FAILED``), does not start
             (``CONNECTOR_NOT_STARTED``), waits for the transactions of others for too long
-            (``SOURCE_WAITS``), reads another database (``SOURCE_ELSEWHERE``) or begins to read again and
-            again (``SOURCE_LOAD_RESTARTS``).
+            (``SOURCE_WAITS``), reads another database (``SOURCE_ELSEWHERE``), begins to read again and
+            again (``SOURCE_LOAD_RESTARTS``) or tells nothing new for too long (``CONNECTOR_STALLED``).
     """
     registry = Registry(context.registry)
     entry = registry.source(name)
@@ -184,4 +208,5 @@ def wait_streaming(
                         f", for the {attempts}. time: the connector was interrupted" if attempts > 1 else ""
                     )
                     wait.tell(f"reading the tables: {rows:,} rows{of}{turn}")
+                wait.moves((rows, attempts, wait.hold().exists, wait.hold().active), again)
             time.sleep(0.2)

@@ -193,7 +193,7 @@ def _register(
         for topic in topics:
             undo.callback(over, registry, entry.name, topic, FIRST_LOAD)
         told = Verdict(State.SNAPSHOTTING, "the rows that the table had are being read", command)
-        record(registry, entry.name, topics, FIRST_LOAD, told)
+        record(registry, entry, topics, FIRST_LOAD, told)
         with registry.begin() as session:
             session.add_all(made)
             for sink_name, facts in targets.items():

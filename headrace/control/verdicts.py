@@ -8,7 +8,7 @@ from enum import Enum
 
 from sqlalchemy import select
 
-from headrace.control.registry import Registry, SinkEntry, VerdictEntry, now_ms
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictEntry, living, now_ms
 
 __all__ = [
     "EVERY_SINK",
@@ -99,31 +99,32 @@ class Verdict:
 
 def record(
     registry: Registry,
-    source: str,
+    source: SourceEntry,
     topics: Iterable[str],
     code: str,
     verdict: Verdict,
     *,
     sink: str = EVERY_SINK,
 ) -> list[str]:
-    """Note that tables were seen to be wrong just now; return the topics of which that is news.
+    """Note that tables of a source were seen to be wrong just now; return the topics of which that is news.
 
     A verdict is known by its source, topic, sink and code. One that is seen again stays the one that it was,
     with a new time, and what earlier runs have healed counts no more.
     """
     news: list[str] = []
+    name = source.name
     with registry.begin() as session:
-        for topic in topics:
-            key = (source, topic, sink, code)
+        for topic in topics if living(session, source) else ():
+            key = (name, topic, sink, code)
             found = session.get(VerdictEntry, key)
             if found is None:
-                found = VerdictEntry(source=source, topic=topic, sink=sink, code=code, first_ms=now_ms())
+                found = VerdictEntry(source=name, topic=topic, sink=sink, code=code, first_ms=now_ms())
                 session.add(found)
                 news.append(topic)
             found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
             found.last_ms, found.healed = now_ms(), {}
     for topic in news:
-        registry.note(f"source {source}", "verdict", topic=topic, sink=sink, code=code, reason=verdict.reason)
+        registry.note(f"source {name}", "verdict", topic=topic, sink=sink, code=code, reason=verdict.reason)
     return news
 
 

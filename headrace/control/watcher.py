@@ -39,11 +39,11 @@ from headrace.control.gap import another_key, gap_between
 from headrace.control.kafka import Kafka
 from headrace.control.looks import BEAT, beat, note_look
 from headrace.control.newcomers import listed
-from headrace.control.registry import Registry, SourceEntry, now_ms
+from headrace.control.registry import Registry, SourceEntry, living, now_ms
 from headrace.control.remedies import read_anew
 from headrace.control.revival import Revival
 from headrace.control.verdicts import REFRESHED, State, Verdict, over, record, standing
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, UsageError
 from headrace.model.schema import TableId
 
 __all__ = ["between_looks", "look_now", "main"]
@@ -83,7 +83,14 @@ def look_now(context: Context, name: str) -> list[Trouble]:
 
 def _look(context: Context, registry: Registry, entry: SourceEntry, watch: Watch) -> Sight:
     with between_looks(context, entry.name):
-        entry = registry.source(entry.name)  # tables may have been taken out since
+        now = registry.source(entry.name)  # tables may have been taken out since
+        if not now.is_life_of(entry):
+            raise UsageError(
+                f"The source {entry.name} was made anew while it was looked at.",
+                code="SOURCE_CHANGED",
+                hint="Run the same command again.",
+            )
+        entry = now
         with registry.begin() as session:
             kept = session.get(WatchEntry, entry.name)
         sight = watch.look(kept.facts if kept else {})
@@ -92,7 +99,7 @@ def _look(context: Context, registry: Registry, entry: SourceEntry, watch: Watch
             registry.note(f"source {entry.name}", "connector's reading broken off", why=why)
         if sight.back:
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-            registry.gap(entry.name, f"{sight.back} (seen at {at} UTC)", anew=True)
+            registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
         unfollowed = _note(registry, entry, sight)
         note_look(context, entry.name)
         marker = context.run / COLUMNS_SEEN.format(source=entry.name)
@@ -102,7 +109,7 @@ def _look(context: Context, registry: Registry, entry: SourceEntry, watch: Watch
             marker.unlink(missing_ok=True)
         if kept is None or _news(kept, sight):
             with registry.begin() as session:
-                found = session.get(SourceEntry, entry.name)
+                found = living(session, entry)
                 if found is not None:
                     seen = {"facts": dict(sight.facts), "others": listed(sight.others)}
                     session.merge(WatchEntry(source=entry.name, at_ms=now_ms(), **seen))
@@ -145,7 +152,7 @@ def _note(registry: Registry, entry: SourceEntry, sight: Sight) -> bool:
             continue  # the look began before it was taken out
         topic = topics[trouble.table]
         seen.add((topic, trouble.code))
-        record(registry, entry.name, [topic], trouble.code, _verdict(registry, entry.name, trouble))
+        record(registry, entry, [topic], trouble.code, _verdict(registry, entry.name, trouble))
     _columns(registry, entry, sight, topics, seen)
     for verdict in standing(registry, entry.name):
         if verdict.code in _PASSING and (verdict.topic, verdict.code) not in seen:
@@ -193,7 +200,7 @@ def _columns(
         for sink in following:
             if topic in sink.tables:
                 verdict = Verdict(State.DEGRADED, said, f"headrace source refresh {entry.name}")
-                record(registry, entry.name, [topic], COLUMNS_CHANGED, verdict, sink=sink.name)
+                record(registry, entry, [topic], COLUMNS_CHANGED, verdict, sink=sink.name)
                 seen.add((topic, COLUMNS_CHANGED))
 
 
@@ -258,7 +265,7 @@ class _Guard(threading.Thread):
                 self._registry.note(f"source {entry.name}", "connector restarted", why=state.trace)
                 connect.restart(capture.connector)
         if why:
-            self._registry.gap(entry.name, why)
+            self._registry.gap(entry, why)
 
 
 def _moved(entry: SourceEntry, hold: Hold) -> bool:

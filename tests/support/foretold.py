@@ -20,6 +20,7 @@ __all__ = ["LATER"]
 
 LATER = {
     "CONNECTOR_FAILED": "the connector's own trouble while it reads",
+    "CONNECTOR_STALLED": "the connector runs and tells nothing new: only waiting shows it",
     "CONNECTOR_NOT_STARTED": "the connector's own trouble while it starts",
     "CONNECTOR_REFUSED": "what the worker finds on its own way to the database",
     "FIRST_LOAD_NOT_BEGUN": "a run that does not begin",

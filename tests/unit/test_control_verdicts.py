@@ -42,9 +42,9 @@ def registry(tmp_path: Path) -> Registry:
 
 
 def test_a_verdict_is_news_once_and_keeps_its_beginning(registry: Registry) -> None:
-    assert record(registry, "shop", [TOPIC], "TYPE", WRONG) == [TOPIC]
+    assert record(registry, registry.source("shop"), [TOPIC], "TYPE", WRONG) == [TOPIC]
     (first,) = standing(registry, "shop")
-    assert record(registry, "shop", [TOPIC], "TYPE", WRONG) == []
+    assert record(registry, registry.source("shop"), [TOPIC], "TYPE", WRONG) == []
     (again,) = standing(registry, "shop")
     assert again.first_ms == first.first_ms
     assert again.last_ms >= first.last_ms
@@ -52,7 +52,7 @@ def test_a_verdict_is_news_once_and_keeps_its_beginning(registry: Registry) -> N
 
 
 def test_only_a_run_that_began_later_heals_and_only_where_it_swept(registry: Registry) -> None:
-    record(registry, "shop", [TOPIC], "TYPE", WRONG)
+    record(registry, registry.source("shop"), [TOPIC], "TYPE", WRONG)
     (found,) = standing(registry, "shop")
     healed(registry, "shop", TOPIC, "cache", found.last_ms)
     assert not standing(registry, "shop")[0].healed
@@ -63,14 +63,14 @@ def test_only_a_run_that_began_later_heals_and_only_where_it_swept(registry: Reg
 
 
 def test_what_is_seen_again_is_healed_by_no_earlier_run(registry: Registry) -> None:
-    record(registry, "shop", [TOPIC], "TYPE", WRONG)
+    record(registry, registry.source("shop"), [TOPIC], "TYPE", WRONG)
     healed(registry, "shop", TOPIC, "cache", LATER)
-    record(registry, "shop", [TOPIC], "TYPE", WRONG)
+    record(registry, registry.source("shop"), [TOPIC], "TYPE", WRONG)
     assert not standing(registry, "shop")[0].healed
 
 
 def test_a_verdict_on_one_sink_goes_with_that_sink_s_run(registry: Registry) -> None:
-    record(registry, "shop", [TOPIC], "GONE", WRONG, sink="cache")
+    record(registry, registry.source("shop"), [TOPIC], "GONE", WRONG, sink="cache")
     healed(registry, "shop", TOPIC, "search", LATER)
     assert standing(registry, "shop")
     healed(registry, "shop", TOPIC, "cache", LATER)
@@ -78,13 +78,13 @@ def test_a_verdict_on_one_sink_goes_with_that_sink_s_run(registry: Registry) -> 
 
 
 def test_what_left_nothing_wrong_behind_is_simply_over(registry: Registry) -> None:
-    record(registry, "shop", [TOPIC], "GONE", WRONG)
+    record(registry, registry.source("shop"), [TOPIC], "GONE", WRONG)
     over(registry, "shop", TOPIC, "GONE")
     assert not standing(registry, "shop")
 
 
 def test_a_verdict_that_is_over_is_not_brought_back_by_other_words(registry: Registry) -> None:
-    record(registry, "shop", [TOPIC], "TYPE", WRONG)
+    record(registry, registry.source("shop"), [TOPIC], "TYPE", WRONG)
     milder = Verdict(State.DEGRADED, "it is being looked at")
     reword(registry, "shop", TOPIC, "TYPE", milder)
     (found,) = standing(registry, "shop")

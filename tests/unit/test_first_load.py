@@ -101,5 +101,5 @@ def test_rows_count_from_the_beginning_only_where_nothing_before_the_run_is_lost
 
     assert marks(OneTopic()) == [0]
     assert marks(OneTopic(low=3)) == [7], "Kafka has lost the first changes"
-    record(registry, "shop", [A], "TABLE_UNPUBLISHED", UNTOLD)
+    record(registry, registry.source("shop"), [A], "TABLE_UNPUBLISHED", UNTOLD)
     assert marks(OneTopic()) == [7]

@@ -70,7 +70,7 @@ class Shop:
         for name in ("one", "two"):
             _write_pipeline(self.context, name, self.registry.source("shop").tables)
             self.settle(name)
-        record(self.registry, "shop", topics, "TABLE_UNPUBLISHED", WRONG)
+        record(self.registry, self.registry.source("shop"), topics, "TABLE_UNPUBLISHED", WRONG)
         self.job = self.begin(topics)
 
     def begin(self, mine: Sequence[str], *, mark: int = 5) -> Job:

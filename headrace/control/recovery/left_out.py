@@ -73,4 +73,4 @@ def tell(registry: Registry, source: SourceEntry, found: LeftOut) -> None:
     topic = next(table.topic for table in source.tables if str(table.schema.table) == found.table)
     reason = f"the recovery of {source.name} has left it out: {found.reason}"
     verdict = Verdict(State.RESYNC_REQUIRED, reason, found.remedy)
-    record(registry, source.name, [topic], LEFT_OUT, verdict, sink=found.sink)
+    record(registry, source, [topic], LEFT_OUT, verdict, sink=found.sink)

@@ -134,7 +134,7 @@ def keep_telling(registry: Registry, run: ResnapshotEntry) -> None:
         if found.code == SWEEP_LARGE and found.topic in topics_of(run) & tables.keys():
             remedy = read_anew(entry, [tables[found.topic]], sweep_many=True)
             verdict = Verdict(State(found.state), found.reason, remedy)
-            record(registry, run.source, [found.topic], found.code, verdict, sink=found.sink)
+            record(registry, entry, [found.topic], found.code, verdict, sink=found.sink)
 
 
 def topics_of(run: ResnapshotEntry) -> set[str]:

@@ -208,4 +208,4 @@ def leave_unswept(job: Job) -> None:
                 reason = f"run {run.id} was aborted before it removed rows that the source no longer has"
                 remedy = read_anew(job.source, [table.schema])
                 verdict = Verdict(State.DEGRADED, reason, remedy)
-                record(job.registry, run.source, [table.topic], UNSWEPT, verdict, sink=entry.name)
+                record(job.registry, job.source, [table.topic], UNSWEPT, verdict, sink=entry.name)

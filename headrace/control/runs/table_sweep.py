@@ -66,7 +66,7 @@ def _refused(
     said = f"{found['older']:,} of {found['total']:,} rows of {name}"
     reason = f"run {run.id} has found {said} that the source does not show; they are not removed yet"
     verdict = Verdict(State.DEGRADED, reason, remedy)
-    record(job.registry, run.source, [table.topic], SWEEP_LARGE, verdict, sink=entry.name)
+    record(job.registry, job.source, [table.topic], SWEEP_LARGE, verdict, sink=entry.name)
     return UsageError(f"The sweep of {entry.name} would remove {said}.", code=SWEEP_LARGE, hint=remedy)
 
 
