@@ -126,10 +126,10 @@ class Decoder:
         self._key_start = b"{" + orjson.dumps(schema.key[0]) + b":" if len(schema.key) == 1 else b"?"
         self.drift: Drift | None = None
         self._key_of = key_reader(schema)
-        self._names = tuple(column.name for column in schema.columns)
+        self._names = tuple(column.name for column in schema.told)
         self._converters = [
             (column.name, convert)
-            for column in schema.columns
+            for column in schema.told
             if (convert := array(converter(column)) if column.dimensions else converter(column))
         ]
 

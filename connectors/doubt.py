@@ -2,7 +2,7 @@
 
 The connector tells an array of numeric with NaN or infinity in it, and an array of an enum or of ltree with
 NULL in it, as NULL, and an infinite interval as zero. NULL and zero are values, too; so the row is looked up
-by its key.
+by its key. So is every row that has columns which the database computes and no record carries.
 
 What is looked up is the value of now, and not of before the change: its transaction has to be visible, which
 it is not while a commit waits for a standby. When the value was changed since, the change that did it is
@@ -27,8 +27,9 @@ __all__ = ["Ask", "cleared", "doubtful"]
 Ask = Callable[[TableSchema, Sequence[Key], Sequence[str], Collection[int]], Mapping[Key, Mapping[str, Any]]]
 """Given a table, keys, columns, and the ids of transactions that have to be visible.
 
-Returns, for rows that are there, the values of the columns: of an array its elements as texts, nested where
-it has several dimensions; of an interval ``infinity``, ``-infinity``, or None when it is finite.
+Returns, for rows that are there, the values of the columns: of a computed one its logical value; of an array
+its elements as texts, nested where it has several dimensions; of an interval ``infinity``, ``-infinity``, or
+None when it is finite.
 
 Raises SinkError, with the table, when the database does not answer.
 """
@@ -40,10 +41,13 @@ _LOST_NATIVE = "ltree[]"
 
 
 @cache
-def doubtful(columns: tuple[Column, ...]) -> Mapping[str, str | None]:
+def doubtful(columns: tuple[Column, ...]) -> Mapping[str, object]:
     """Return column → the value of it that may stand for another; nothing for most tables."""
-    found: dict[str, str | None] = {}
+    found: dict[str, object] = {}
     for column in columns:
+        if column.computed:
+            found[column.name] = _MISSING
+            continue
         lost = column.type in _LOST_ELEMENTS or column.native.endswith(_LOST_NATIVE)
         if column.dimensions and lost:
             found[column.name] = None
@@ -81,16 +85,16 @@ def cleared(
     return told, bad
 
 
-def _in_doubt(change: Change, doubts: Mapping[str, str | None]) -> bool:
+def _in_doubt(change: Change, doubts: Mapping[str, object]) -> bool:
     row = change.row
     return any(row.get(name, _MISSING) == value for name, value in doubts.items())
 
 
-def _with(change: Change, doubts: Mapping[str, str | None], values: Mapping[str, Any]) -> Change:
+def _with(change: Change, doubts: Mapping[str, object], values: Mapping[str, Any]) -> Change:
     row = dict(change.row)
     for name, doubt in doubts.items():
         value = values[name]
-        if row.get(name, _MISSING) != doubt or value is None:
+        if row.get(name, _MISSING) != doubt or (value is None and doubt is not _MISSING):
             continue
         if isinstance(value, list) and any(isinstance(item, list) for item in value):
             raise ValueError(f"column “{name}” holds an array of several dimensions, which is not delivered")

@@ -11,6 +11,7 @@ from psycopg.errors import LockNotAvailable
 from psycopg.rows import DictRow
 
 from connectors.base import Columns, Keys
+from connectors.postgres.computed import can_be_told
 from connectors.postgres.session import Session, rows
 from connectors.postgres.types import (
     array_limit,
@@ -47,6 +48,10 @@ GENERATED = "generated"
 UNFAITHFUL = "type"
 UNCHANGED_NULL = "unchanged"
 TOO_WIDE = "wide"
+COMPUTED = (
+    "no record carries a generated column, so it is looked up in the database, by the row's key, whenever"
+    " the row has changed"
+)
 LEFT_OUT = (CHOSEN, GENERATED, UNFAITHFUL, UNCHANGED_NULL, TOO_WIDE)
 """The reasons for which a column is not captured at all."""
 
@@ -89,7 +94,8 @@ WITH RECURSIVE resolved AS (
     WHERE t.typtype = 'd'
 )
 SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
-       r.attgenerated <> '' AS generated, r.native, r.typmod, r.dimensions, r.domain,
+       r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
+       r.native, r.typmod, r.dimensions, r.domain,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
        CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f') FROM pg_partition_tree(c.oid) p
                                      JOIN pg_class l ON l.oid = p.relid WHERE p.isleaf)
@@ -158,7 +164,7 @@ def read_tables(
     Raises:
         SourceError: When a table does not exist or has no usable key.
     """
-    described, keys = _describe(connection, tables, leave_out)
+    described, keys = _describe(connection, tables, leave_out, declared)
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
@@ -171,7 +177,7 @@ def read_tables(
         left = tuple(
             row["name"] for row, column in zip(described[table], columns, strict=True) if column is None
         )
-        key = tuple(declared.get(table, keys[table]))
+        key = keys[table]
         captured = tuple(column for column in columns if column)
         try:
             schema = TableSchema(table, captured, key, {"excluded": left}, declared=table in declared)
@@ -181,18 +187,22 @@ def read_tables(
     return found
 
 
-def columns_left_out(connection: Session, tables: Sequence[TableId], leave_out: Columns) -> Left:
+def columns_left_out(
+    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+) -> Left:
     """Return per table the columns that cannot be captured, and why.
 
     The reason is one of :data:`LEFT_OUT` or, for a column that is captured, a sentence on which of its
     values do not arrive as they are.
     """
-    described, _ = _describe(connection, tables, leave_out)
+    described, _ = _describe(connection, tables, leave_out, declared)
     left: Left = {}
     for table, columns in described.items():
         for row in columns:
             if _column(row) is None:
                 why = _why_left(row)
+            elif row["generated"]:
+                why = COMPUTED
             else:
                 why = array_limit(row["element"], row["element_kind"]) if row["element"] else ""
             if why:
@@ -206,18 +216,20 @@ def _located(connection: Session, tables: Sequence[TableId]) -> dict[TableId, Di
 
 
 def _describe(
-    connection: Session, tables: Sequence[TableId], leave_out: Columns
-) -> tuple[dict[TableId, list[DictRow]], defaultdict[TableId, list[str]]]:
+    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+) -> tuple[dict[TableId, list[DictRow]], dict[TableId, tuple[str, ...]]]:
     located = oids(connection, tables)
     names = {oid: table for table, oid in located.items()}
     described: dict[TableId, list[DictRow]] = {}
-    keys: defaultdict[TableId, list[str]] = defaultdict(list)
+    primary: defaultdict[TableId, list[str]] = defaultdict(list)
+    for row in rows(connection, _KEYS, list(names)):
+        primary[names[row["oid"]]].append(row["name"])
+    keys = {table: tuple(declared.get(table, primary[table])) for table in tables}
     for row in rows(connection, _COLUMNS, list(names)):
         table = names[row["oid"]]
         row["chosen"] = row["name"] in leave_out.get(table, ())
+        row["in_key"] = row["name"] in keys[table]
         described.setdefault(table, []).append(row)
-    for row in rows(connection, _KEYS, list(names)):
-        keys[names[row["oid"]]].append(row["name"])
     return described, keys
 
 
@@ -243,16 +255,15 @@ def _named(row: dict[str, Any]) -> tuple[str, str, bool]:
 
 
 def _column(row: dict[str, Any]) -> Column | None:
-    if row["chosen"] or row["generated"]:
+    if row["chosen"] or (row["generated"] and (row["in_key"] or not row["stored"])):
         return None
     name, kind, array = _named(row)
-    meaning = logical_type(
-        name, kind, element=array, full=bool(row["full"]), typmod=row["typmod"], domain=row["domain"]
-    )
+    whole = bool(row["full"]) or row["generated"]  # what is looked up is never left out as unchanged
+    meaning = logical_type(name, kind, element=array, full=whole, typmod=row["typmod"], domain=row["domain"])
     if meaning is None or row["dimensions"] > 1:  # inner arrays arrive as NULLs or as Java object names
         return None
     precision, scale = numeric_digits(row["typmod"]) if meaning is LogicalType.NUMERIC else (None, None)
-    return Column(
+    column = Column(
         name=row["name"],
         type=meaning,
         dimensions=max(row["dimensions"], 1) if array else int(is_list(name)),
@@ -260,4 +271,6 @@ def _column(row: dict[str, Any]) -> Column | None:
         native=row["native"],
         precision=precision,
         scale=scale,
+        computed=row["generated"],
     )
+    return column if can_be_told(column) or not column.computed else None

@@ -49,7 +49,7 @@ GROUP BY c.oid, n.nspname, c.relname
 def wanting(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableId, list[str]]:
     """Return the captured columns of which the log tells all only under REPLICA IDENTITY FULL."""
     found = rows(connection, _IDENTITIES, [s.table.schema for s in schemas], [s.table.name for s in schemas])
-    captured = {schema.table: schema.by_name for schema in schemas}
+    captured = {schema.table: {column.name for column in schema.told} for schema in schemas}
     wanted: dict[TableId, list[str]] = {}
     for row in found:
         table = TableId(row["schema"], row["name"])
@@ -68,7 +68,7 @@ def _wanting(row: DictRow) -> Iterator[str]:
 def weakened(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableId, Weakness]:
     """Return the tables whose replica identity does not do for what is captured of them, and why."""
     found = rows(connection, _IDENTITIES, [s.table.schema for s in schemas], [s.table.name for s in schemas])
-    captured = {schema.table: schema.by_name for schema in schemas}
+    captured = {schema.table: {column.name for column in schema.told} for schema in schemas}
     weak: dict[TableId, Weakness] = {}
     for row in found:
         table = TableId(row["schema"], row["name"])

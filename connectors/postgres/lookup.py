@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.rows import DictRow
 
 from connectors.postgres.by_key import same, spelled
+from connectors.postgres.computed import asked, read
 from connectors.postgres.session import Session, connect, identifier
 from headrace.model.errors import SourceError
 from headrace.model.key import Key
@@ -26,7 +27,7 @@ __all__ = ["PostgresLookup"]
 # Rows that row security hides would be taken for rows that are gone; so reading them fails.
 _SESSION = (
     "-c statement_timeout=3s -c lock_timeout=200ms -c row_security=off -c default_transaction_read_only=on"
-    " -c idle_session_timeout=0"
+    " -c idle_session_timeout=0 -c extra_float_digits=1 -c DateStyle=ISO -c TimeZone=UTC"
 )
 _CONNECT_S = 2
 _SILENT_S = 4.0
@@ -72,7 +73,7 @@ class PostgresLookup:
                         for n, column in enumerate(schema.key_columns)
                     ]
                     for row in _rows(connection, _statement(schema, wanted), asked):
-                        values = [row[f"v{n}"] for n in range(len(columns))]
+                        values = [_read(schema.by_name[name], row[f"v{n}"]) for n, name in enumerate(columns)]
                         found[part[row["place"] - 1]] = dict(zip(columns, values, strict=True))
             except psycopg.Error as error:
                 self._close()
@@ -139,11 +140,17 @@ def _refuse_unseen(connection: Session, schema: TableSchema, seen: Collection[in
 
 def _value(column: Column, version: int) -> sql.Composed:
     name = sql.Identifier("t", column.name)
+    if column.computed:
+        return asked(column, name)
     if column.type is not LogicalType.INTERVAL:
         return sql.SQL("to_jsonb({}::text[])").format(name)
     if version < _INFINITE_INTERVALS:
         return sql.SQL("{}").format(sql.SQL("NULL::text"))
     return sql.SQL("CASE WHEN NOT isfinite({}) THEN {}::text END").format(name, name)
+
+
+def _read(column: Column, value: Any) -> Any:
+    return read(column, value) if column.computed else value
 
 
 def _statement(schema: TableSchema, wanted: Sequence[sql.Composed]) -> sql.Composed:

@@ -117,7 +117,7 @@ def check_tables(
         return
     located = oids(connection, tables)
     described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
-    left = columns_left_out(connection, tables, leave_out)
+    left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []
     for table in tables:
         if table not in located:
@@ -218,7 +218,8 @@ def _left_out(table: TableId, row: DictRow, left: tuple[str, str, str], in_key: 
     if why == GENERATED:
         return _warning(
             "SOURCE_COLUMN_GENERATED",
-            f"{table}: generated column {name} is not mirrored; the stream does not carry it.",
+            f"{table}: generated column {name} ({native}) is not mirrored: only those are that are stored,"
+            " and of a type that can be looked up as records would tell it.",
         )
     if why == UNCHANGED_NULL:
         full = full_identity(table, row)

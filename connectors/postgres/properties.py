@@ -139,7 +139,7 @@ def _scope(capture: Capture, unread: Collection[TableId]) -> dict[str, str]:
     excluded = [
         pattern(schema.table.schema, schema.table.name, column)
         for schema in capture.tables
-        for column in schema.extra.get("excluded", ())
+        for column in (*schema.extra.get("excluded", ()), *(c.name for c in schema.columns if c.computed))
     ]
     declared = [_declared_key(schema) for schema in capture.tables if schema.declared]
     return {

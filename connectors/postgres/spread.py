@@ -45,7 +45,7 @@ def check_spread(connection: Session, schema: TableSchema, full: str) -> Iterato
     """
     table = schema.table
     (facts,) = rows(connection, _FACTS, table.schema, table.name)
-    large = set(facts["large"]) & {column.name for column in schema.columns} - set(schema.key)
+    large = set(facts["large"]) & {column.name for column in schema.told} - set(schema.key)
     if large and not facts["full"]:
         yield Finding(
             Severity.ERROR,

@@ -18,7 +18,7 @@ from connectors.postgres.session import Session, connect, identifier, rows
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
 from headrace.model.errors import SourceError
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableId, TableSchema, declared_keys
 
 __all__ = ["PostgresWatch"]
 
@@ -131,7 +131,9 @@ class PostgresWatch:
         self._learnt = shapes
         self._full = identity.wanting(connection, self._capture.tables)
         there = [table for table, now in facts.tables.items() if now["oid"] is not None]
-        left = catalogue.columns_left_out(connection, there, self._capture.settings.columns_left_out)
+        left = catalogue.columns_left_out(
+            connection, there, self._capture.settings.columns_left_out, declared_keys(self._capture.tables)
+        )
         self._columns = {}
         for table in there:
             # What only lacks its replica identity is a trouble of its own, not a column that is gone.

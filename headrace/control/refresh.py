@@ -9,7 +9,7 @@ one, is refused by name before anything is done.
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ from headrace.control.runs.start import start, wait
 from headrace.control.sink import opened_sink
 from headrace.control.watcher import look_now
 from headrace.model.errors import SinkError, SourceError
-from headrace.model.schema import Column, TableId, TableSchema
+from headrace.model.schema import Column, TableId, TableSchema, declared_keys
 
 __all__ = ["TableChange", "alone", "changes", "refresh"]
 
@@ -85,7 +85,7 @@ def changes(context: Context, name: str, sinks: Collection[str] | None = None) -
     for sink in _chosen(registry, name, sinks):
         known += [table.schema_ for table in load_pipeline(context.pipelines / f"{sink.name}.json").tables]
     named = [table.schema.table for table in entry.tables]
-    found = there(context, entry, named, _declared(known))
+    found = there(context, entry, named, declared_keys(known))
     changed: dict[TableId, TableChange] = {}
     all_sinks = [sink.name for sink in registry.sinks(name)]
     for now in found:
@@ -252,7 +252,10 @@ def _change(source: str, sinks: Sequence[str], known: TableSchema, now: TableSch
     both = [name for name in after if name in before and _kind(before[name]) != _kind(after[name])]
     change = TableChange(
         now.table,
-        added=tuple(name for name in after if name not in before),
+        # Of a column that was computed, what was recorded before tells nothing.
+        added=tuple(
+            name for name in after if name not in before or _is_told_since(before[name], after[name])
+        ),
         dropped=tuple(name for name in before if name not in after),
         retyped=tuple(f"{name}: {before[name].native} → {after[name].native}" for name in both),
         schema=now,
@@ -260,8 +263,9 @@ def _change(source: str, sinks: Sequence[str], known: TableSchema, now: TableSch
     return change if change.added or change.dropped or change.retyped else None
 
 
-def _declared(schemas: Iterable[TableSchema]) -> dict[TableId, tuple[str, ...]]:
-    return {schema.table: schema.key for schema in schemas if schema.declared}
+def _is_told_since(before: Column, after: Column) -> bool:
+    """Return whether records carry a column that was looked up: its expression was dropped."""
+    return before.computed and not after.computed
 
 
 def _kind(column: Column) -> tuple[object, ...]:
@@ -312,7 +316,7 @@ def _tell_connector(context: Context, entry: SourceEntry, changed: Sequence[Tabl
     """Give the connector the columns to leave out, when there are others now."""
     source, capture = source_of(context, entry), capture_of(context, entry)
     schemas = [schema.table for schema in capture.tables]
-    present = {schema.table for schema in there(context, entry, schemas, _declared(capture.tables))}
+    present = {schema.table for schema in there(context, entry, schemas, declared_keys(capture.tables))}
     capture = replace(capture, tables=tuple(t for t in capture.tables if t.table in present))
     wanted = source.properties(capture_now(source, capture))
     with Connect(context.connect_url) as connect:

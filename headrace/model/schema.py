@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
-__all__ = ["Column", "LogicalType", "TableId", "TableSchema"]
+__all__ = ["Column", "LogicalType", "TableId", "TableSchema", "declared_keys"]
 
 
 class LogicalType(str, Enum):
@@ -65,6 +65,8 @@ class Column:
         native: The catalogue's type text, e.g. ``numeric(12,2)``.
         precision: Digits of a numeric, if declared.
         scale: Digits after the point of a numeric, if declared.
+        computed: Whether the database computes it from the row's other columns. No record carries it; it is
+            looked up by the row's key.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Column:
     native: str = ""
     precision: int | None = None
     scale: int | None = None
+    computed: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,11 @@ class TableSchema:
         return {column.name: column for column in self.columns}
 
     @property
+    def told(self) -> tuple[Column, ...]:
+        """Return the columns that records carry."""
+        return tuple(column for column in self.columns if not column.computed)
+
+    @property
     def key_columns(self) -> tuple[Column, ...]:
         """Return the key's columns in key order."""
         return tuple(self.by_name[name] for name in self.key)
@@ -126,6 +134,7 @@ class TableSchema:
                     "native": c.native,
                     "precision": c.precision,
                     "scale": c.scale,
+                    "computed": c.computed,
                 }
                 for c in self.columns
             ],
@@ -145,9 +154,15 @@ class TableSchema:
                     native=c["native"],
                     precision=c["precision"],
                     scale=c["scale"],
+                    computed=c.get("computed", False),
                 )
                 for c in value["columns"]
             ),
             key=tuple(value["key"]),
             declared=value.get("declared", False),
         )
+
+
+def declared_keys(schemas: Iterable[TableSchema]) -> dict[TableId, tuple[str, ...]]:
+    """Return the keys that the user has declared, of those tables that have one."""
+    return {schema.table: schema.key for schema in schemas if schema.declared}

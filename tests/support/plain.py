@@ -24,7 +24,7 @@ __all__ = ["compared", "differing"]
 _ID_BYTES = 512
 _CAPTURED = """
 SELECT array_agg(attname::text ORDER BY attname) FROM pg_attribute
-WHERE attrelid = '{}'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+WHERE attrelid = '{}'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated <> 'v'
 """
 
 Facts = Mapping[str, Any]

@@ -128,4 +128,4 @@ class _Place:
 
 
 def _may_be_large(schema: TableSchema) -> bool:
-    return any(column.dimensions or column.type not in _SMALL for column in schema.columns)
+    return any(column.dimensions or column.type not in _SMALL for column in schema.told)
