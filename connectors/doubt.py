@@ -22,20 +22,23 @@ from headrace.model.key import Key
 from headrace.model.outcome import Rejected
 from headrace.model.schema import Column, LogicalType, TableSchema
 
-__all__ = ["Ask", "cleared", "doubtful"]
+__all__ = ["UNREADABLE", "Ask", "cleared", "doubtful"]
 
 Ask = Callable[[TableSchema, Sequence[Key], Sequence[str], Collection[int]], Mapping[Key, Mapping[str, Any]]]
 """Given a table, keys, columns, and the ids of transactions that have to be visible.
 
 Returns, for rows that are there, the values of the columns: of a computed one its logical value; of an array
 its elements as texts, nested where it has several dimensions; of an interval ``infinity``, ``-infinity``, or
-None when it is finite.
+None when it is finite. :data:`UNREADABLE` stands for a value that is none of its column's type, and a column
+that the table has lost is left out.
 
 Raises SinkError, with the table, when the database does not answer.
 """
 
 _ZERO = "P0Y0M0DT0H0M0S"
 _MISSING = object()
+UNREADABLE = object()
+"""What the database has instead of a value of the column's type: the column is another one by now."""
 _LOST_ELEMENTS = (LogicalType.NUMERIC, LogicalType.ENUM)
 _LOST_NATIVE = "ltree[]"
 
@@ -93,9 +96,13 @@ def _in_doubt(change: Change, doubts: Mapping[str, object]) -> bool:
 def _with(change: Change, doubts: Mapping[str, object], values: Mapping[str, Any]) -> Change:
     row = dict(change.row)
     for name, doubt in doubts.items():
-        value = values[name]
+        value = values.get(name, doubt)
         if row.get(name, _MISSING) != doubt or (value is None and doubt is not _MISSING):
             continue
+        if value is _MISSING:
+            continue  # the table has lost the column
+        if value is UNREADABLE:
+            raise ValueError(f"column “{name}” holds no value of the type that it had")
         if isinstance(value, list) and any(isinstance(item, list) for item in value):
             raise ValueError(f"column “{name}” holds an array of several dimensions, which is not delivered")
         row[name] = value

@@ -230,7 +230,16 @@ def _describe(
         row["chosen"] = row["name"] in leave_out.get(table, ())
         row["in_key"] = row["name"] in keys[table]
         described.setdefault(table, []).append(row)
+    for columns in described.values():
+        asked = all(_can_be_asked_by(row) for row in columns if row["in_key"])
+        for row in columns:
+            row["looked_up"] = row["stored"] and asked and not row["in_key"]
     return described, keys
+
+
+def _can_be_asked_by(row: dict[str, Any]) -> bool:
+    """Return whether rows can be asked for by the text that a record's key has of the column."""
+    return row["element"] is None and row["type"] != "hstore" and not is_list(row["type"])
 
 
 def _why_left(row: dict[str, Any]) -> str:
@@ -255,7 +264,7 @@ def _named(row: dict[str, Any]) -> tuple[str, str, bool]:
 
 
 def _column(row: dict[str, Any]) -> Column | None:
-    if row["chosen"] or (row["generated"] and (row["in_key"] or not row["stored"])):
+    if row["chosen"] or (row["generated"] and not row["looked_up"]):
         return None
     name, kind, array = _named(row)
     whole = bool(row["full"]) or row["generated"]  # what is looked up is never left out as unchanged
@@ -273,4 +282,4 @@ def _column(row: dict[str, Any]) -> Column | None:
         scale=scale,
         computed=row["generated"],
     )
-    return column if can_be_told(column) or not column.computed else None
+    return column if can_be_told(column, name) or not column.computed else None

@@ -40,7 +40,10 @@ def changed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]
         old = was[places[name]]
         if places[name] != number:
             yield Trouble(schema.table, "COLUMN_ANEW", True, f"column {name} is another one of the same name")
-        if old[_TYPE] != column[_TYPE]:
+        if column[_GENERATED] and not old[_GENERATED]:
+            what = f"column {name} is computed by the database now, and no record carries it"
+            yield Trouble(schema.table, "COLUMN_RETYPED", True, what)
+        elif old[_TYPE] != column[_TYPE]:
             what = f"column {name} is of another type: {old[_NATIVE]} became {column[_NATIVE]}"
             yield Trouble(schema.table, "COLUMN_RETYPED", True, what)
     labels = now["labels"] or {}

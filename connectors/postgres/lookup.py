@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
@@ -14,12 +15,13 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import DictRow
 
+from connectors.doubt import UNREADABLE
 from connectors.postgres.by_key import same, spelled
 from connectors.postgres.computed import asked, read
 from connectors.postgres.session import Session, connect, identifier
 from headrace.model.errors import SourceError
 from headrace.model.key import Key
-from headrace.model.schema import Column, LogicalType, TableSchema
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 __all__ = ["PostgresLookup"]
 
@@ -28,6 +30,7 @@ __all__ = ["PostgresLookup"]
 _SESSION = (
     "-c statement_timeout=3s -c lock_timeout=200ms -c row_security=off -c default_transaction_read_only=on"
     " -c idle_session_timeout=0 -c extra_float_digits=1 -c DateStyle=ISO -c TimeZone=UTC"
+    " -c lc_monetary=C"
 )
 _CONNECT_S = 2
 _SILENT_S = 4.0
@@ -35,17 +38,43 @@ _SILENT_S = 4.0
 _NOT_AGAIN_S = 2.0
 """So long the database is not asked when it has not let us in: a batch's next table need not wait as well."""
 _AT_ONCE = 200
-"""So few that also a disk that has to seek for each row can answer in time."""
+"""So few that also a disk that has to seek for each row can answer in time; fewer after a try that failed."""
+_FASTER_AFTER_S = 60.0
 _SNAPSHOT = sql.SQL(
     "SELECT pg_snapshot_xmax(s)::text::bigint AS next,"
     " ARRAY(SELECT pg_snapshot_xip(s)::text::bigint) AS open FROM pg_current_snapshot() AS s"
 )
+_SEEN = (
+    "SELECT set_config('search_path',"
+    " concat_ws(', ', nullif(current_setting('search_path'), ''), %s::text), false)"
+    " WHERE NOT EXISTS (SELECT FROM unnest(current_schemas(true)) AS s WHERE quote_ident(s) = %s::text)"
+)
+_NAMED = re.compile(r'[a-z_][a-z0-9_$]*|"(?:[^"]|"")+"')
 _XIDS = 1 << 32
 """The log tells the lower half of a transaction's id."""
 _SOON = 1 << 24
 """So far ahead an id may be of a transaction that is not visible yet; one further ahead is an old one's."""
 _INFINITE_INTERVALS = 170_000
 """The first version of Postgres that has infinite intervals."""
+
+
+class _Pace:
+    """How many rows of a table are asked for at once: fewer for a while after too many for the time."""
+
+    def __init__(self) -> None:
+        self._known: dict[TableId, tuple[int, float]] = {}
+
+    def most(self, table: TableId) -> int:
+        """Return for how many rows the next statement may ask."""
+        most, until = self._known.get(table, (_AT_ONCE, 0.0))
+        if most < _AT_ONCE and time.monotonic() > until:
+            most = min(_AT_ONCE, 2 * most)
+            self._known[table] = most, time.monotonic() + _FASTER_AFTER_S
+        return most
+
+    def slower(self, table: TableId, rows: int) -> None:
+        """Note that so many rows did not come in time."""
+        self._known[table] = max(1, rows // 2), time.monotonic() + _FASTER_AFTER_S
 
 
 class PostgresLookup:
@@ -55,6 +84,7 @@ class PostgresLookup:
         self._known = known
         self._connection: Session | None = None
         self._not_before = float("-inf")
+        self._pace = _Pace()
         self._lock = threading.Lock()
 
     def __call__(
@@ -65,16 +95,16 @@ class PostgresLookup:
             try:
                 connection = self._open()
                 _refuse_unseen(connection, schema, seen)
-                wanted = [_value(schema.by_name[name], connection.info.server_version) for name in columns]
-                for first in range(0, len(keys), _AT_ONCE):
-                    part = keys[first : first + _AT_ONCE]
-                    asked = [
-                        [spelled(column, key.parts[n]) for key in part]
-                        for n, column in enumerate(schema.key_columns)
-                    ]
-                    for row in _rows(connection, _statement(schema, wanted), asked):
-                        values = [_read(schema.by_name[name], row[f"v{n}"]) for n, name in enumerate(columns)]
-                        found[part[row["place"] - 1]] = dict(zip(columns, values, strict=True))
+                _see_types(connection, schema)
+                told = 0
+                while told < len(keys):
+                    part = keys[told : told + self._pace.most(schema.table)]
+                    try:
+                        found |= _told(connection, schema, part, columns)
+                    except psycopg.OperationalError:  # a statement that was cancelled or cut off is one
+                        self._pace.slower(schema.table, len(part))
+                        raise
+                    told += len(part)
             except psycopg.Error as error:
                 self._close()
                 raise SourceError(
@@ -106,9 +136,7 @@ class PostgresLookup:
             self._connection = None
 
 
-def _rows(
-    connection: Session, statement: sql.Composed | sql.SQL, values: Sequence[Any] = ()
-) -> list[DictRow]:
+def _rows(connection: Session, statement: bytes | sql.SQL, values: Sequence[Any] = ()) -> list[DictRow]:
     """Return the rows of one statement; a server that says nothing at all is given up."""
     cut = threading.Timer(_SILENT_S, _cut, (connection,))
     cut.start()
@@ -150,22 +178,85 @@ def _value(column: Column, version: int) -> sql.Composed:
 
 
 def _read(column: Column, value: Any) -> Any:
-    return read(column, value) if column.computed else value
+    try:
+        return read(column, value) if column.computed else value
+    except (ValueError, TypeError):
+        return UNREADABLE
 
 
-def _statement(schema: TableSchema, wanted: Sequence[sql.Composed]) -> sql.Composed:
+def _told(
+    connection: Session, schema: TableSchema, keys: Sequence[Key], columns: Sequence[str]
+) -> dict[Key, dict[str, Any]]:
+    """Return what one statement tells of the keys' rows, without columns that the table has lost."""
+    asked = [[spelled(column, key.parts[n]) for key in keys] for n, column in enumerate(schema.key_columns)]
+    try:
+        rows = _rows(connection, _statement(connection, schema, columns), asked)
+    except psycopg.errors.UndefinedColumn:
+        there = _columns(connection, schema)
+        if there.issuperset(columns):
+            raise
+        return _told(connection, schema, keys, [name for name in columns if name in there])
+    except psycopg.DataError:
+        # A label, or a number, of before may be none any more; then no row has that key.
+        if any(column.dimensions or column.native.endswith("hstore") for column in schema.key_columns):
+            raise  # keys of these are not spelled as Postgres spells them
+        if len(keys) > 1:
+            half = len(keys) // 2
+            first = _told(connection, schema, keys[:half], columns)
+            return first | _told(connection, schema, keys[half:], columns)
+        if _can_be(connection, schema, asked):
+            raise
+        return {}
+    by_name = schema.by_name
+    return {
+        keys[row["place"] - 1]: {name: _read(by_name[name], row[f"v{n}"]) for n, name in enumerate(columns)}
+        for row in rows
+    }
+
+
+def _can_be(connection: Session, schema: TableSchema, asked: Sequence[Sequence[str | None]]) -> bool:
+    """Return whether a row may have the key."""
+    try:
+        _rows(connection, _statement(connection, schema, ()), asked)
+    except psycopg.DataError:
+        return False
+    return True
+
+
+def _columns(connection: Session, schema: TableSchema) -> set[str]:
+    """Return the columns that the table has now."""
+    statement = sql.SQL("SELECT * FROM {} LIMIT 0").format(identifier(schema.table))
+    return {column.name for column in connection.execute(statement).description or ()}
+
+
+def _see_types(connection: Session, schema: TableSchema) -> None:
+    """Have Postgres find the operators of key types that live in a schema of their own."""
+    for column in schema.key_columns:
+        home, _, _ = column.native.partition("(")[0].rpartition(".")
+        if _NAMED.fullmatch(home):
+            connection.execute(_SEEN, (home, home))
+
+
+def _statement(connection: Session, schema: TableSchema, columns: Sequence[str]) -> bytes:
+    """Return the statement that asks for columns of rows, with their keys' columns as its parameters."""
+    version = connection.info.server_version
     names = [sql.Identifier(f"k{n}") for n in range(len(schema.key))]
-    values = [sql.SQL("{} AS {}").format(value, sql.Identifier(f"v{n}")) for n, value in enumerate(wanted)]
+    values = [
+        sql.SQL(", {} AS {}").format(_value(schema.by_name[name], version), sql.Identifier(f"v{n}"))
+        for n, name in enumerate(columns)
+    ]
     met = [
         same(column, sql.Identifier("t", column.name), sql.SQL("w.{}").format(name))
         for column, name in zip(schema.key_columns, names, strict=True)
     ]
-    return sql.SQL(
-        "SELECT w.place, {} FROM unnest({}) WITH ORDINALITY AS w({}, place) JOIN {} t ON {}"
-    ).format(
-        sql.SQL(", ").join(values),
-        sql.SQL(", ").join([sql.SQL("%s::text[]")] * len(names)),
-        sql.SQL(", ").join(names),
-        identifier(schema.table),
-        sql.SQL(" AND ").join(met),
+
+    def text(composed: sql.Composable) -> bytes:
+        return composed.as_bytes(connection).replace(b"%", b"%%")  # names may hold one
+
+    return b"SELECT w.place%s FROM unnest(%s) WITH ORDINALITY AS w(%s, place) JOIN %s t ON %s" % (
+        text(sql.SQL("").join(values)),
+        b", ".join([b"%s::text[]"] * len(names)),
+        text(sql.SQL(", ").join(names)),
+        text(identifier(schema.table)),
+        text(sql.SQL(" AND ").join(met)),
     )

@@ -41,6 +41,8 @@ _PATIENCE: Mapping[str, Any] = {
     "tcp_user_timeout": 30_000,
 }
 """A database that goes without a word is given up after half a minute, not after the system's hours."""
+_TRANSACTION_TIMEOUT = 170_000
+"""The first version of Postgres that has it; others refuse a session that names it."""
 _SETTINGS = """
 SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
     ('IntervalStyle', 'postgres'), ('DateStyle', 'ISO, MDY'), ('bytea_output', 'hex'),
@@ -110,7 +112,11 @@ def connect(
         settings["connect_timeout"] = _shorter(str(settings["connect_timeout"]), at_most_s)
     if options:
         settings["options"] = f"{known.get('options', '')} {options}".strip()
-    return psycopg.connect(**settings, autocommit=autocommit, row_factory=dict_row)
+    connection = psycopg.connect(**settings, autocommit=True, row_factory=dict_row)
+    if "replication" not in settings and connection.info.server_version >= _TRANSACTION_TIMEOUT:
+        connection.execute("SET transaction_timeout = 0")
+    connection.autocommit = autocommit
+    return connection
 
 
 @contextmanager
@@ -128,6 +134,7 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
     """
     try:
         connection = connect(known)
+        connection.execute("SET statement_timeout = 0")  # or what follows may take too long for it
         connection.execute(_SETTINGS)
         connection.autocommit = autocommit
     except psycopg.OperationalError as error:

@@ -21,7 +21,7 @@ from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.gap import another_key
 from headrace.control.kafka import Kafka
-from headrace.control.pipelines import rewrite, withheld
+from headrace.control.pipelines import origin_of, rewrite, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
 from headrace.control.remedies import read_anew
 from headrace.control.runner import ensure_engine
@@ -252,20 +252,13 @@ def _change(source: str, sinks: Sequence[str], known: TableSchema, now: TableSch
     both = [name for name in after if name in before and _kind(before[name]) != _kind(after[name])]
     change = TableChange(
         now.table,
-        # Of a column that was computed, what was recorded before tells nothing.
-        added=tuple(
-            name for name in after if name not in before or _is_told_since(before[name], after[name])
-        ),
+        # What was recorded before tells nothing of a column that was, or will be, looked up.
+        added=tuple(n for n in after if n not in before or before[n].computed != after[n].computed),
         dropped=tuple(name for name in before if name not in after),
         retyped=tuple(f"{name}: {before[name].native} → {after[name].native}" for name in both),
         schema=now,
     )
     return change if change.added or change.dropped or change.retyped else None
-
-
-def _is_told_since(before: Column, after: Column) -> bool:
-    """Return whether records carry a column that was looked up: its expression was dropped."""
-    return before.computed and not after.computed
 
 
 def _kind(column: Column) -> tuple[object, ...]:
@@ -350,6 +343,7 @@ def _renew(
         known = (
             table.model_copy(update={"table": tables.get(table.topic, table.table)}) for table in spec.tables
         )
-        return {"tables": tuple(known)}
+        # A file of before may not say whom to ask for values that no record carries.
+        return {"tables": tuple(known), "origin": origin_of(context, registry.source(sink.source))}
 
     rewrite(context, sink.name, now)

@@ -110,8 +110,8 @@ def test_expressions_that_are_added_changed_and_dropped(stack: RunningStack) -> 
     with mirrored(
         stack,
         "formula",
-        "CREATE TABLE t (id int PRIMARY KEY, v int, twice int GENERATED ALWAYS AS (v * 2) STORED)",
-        "INSERT INTO t SELECT i, i FROM generate_series(1, 3) i",
+        "CREATE TABLE t (id int PRIMARY KEY, v int, w int, twice int GENERATED ALWAYS AS (v * 2) STORED)",
+        "INSERT INTO t SELECT i, i, i FROM generate_series(1, 3) i",
     ) as mirror:
 
         def values(column: str) -> list[list[Any]]:
@@ -137,3 +137,9 @@ def test_expressions_that_are_added_changed_and_dropped(stack: RunningStack) -> 
         mirror.database.run("UPDATE t SET twice = 6 WHERE id = 2")
         mirror.settle()
         assert values("twice") == [[5, 6, 60]] * 3
+
+        mirror.database.run("ALTER TABLE t DROP w, ADD w int GENERATED ALWAYS AS (v * 5) STORED")
+        until(lambda: {t.state for t in lag.measure(mirror.context).tables} == {State.RESYNC_REQUIRED})
+        refresh(mirror.context, mirror.name)
+        assert values("w") == [[5, 10, 15]] * 3
+        mirror.settle()

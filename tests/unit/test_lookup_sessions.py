@@ -33,8 +33,14 @@ def test_parameters_let_nobody_wait_longer_than_who_connects_may(
     monkeypatch: pytest.MonkeyPatch, told: dict[str, str], limit: int | None, waits: str
 ) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(psycopg, "connect", lambda **settings: seen.update(settings))
-    connect(told, at_most_s=limit)
+
+    def refuse(**settings: Any) -> None:
+        seen.update(settings)
+        raise psycopg.OperationalError
+
+    monkeypatch.setattr(psycopg, "connect", refuse)
+    with pytest.raises(psycopg.OperationalError):
+        connect(told, at_most_s=limit)
     assert str(seen["connect_timeout"]) == waits
 
 
