@@ -23,8 +23,10 @@ class _Busy(Exception):
 
 _EXISTS = {"exists": True}
 _HEALTH = "/health"
-_REBALANCES = "a rebalance is expected"
-"""Some requests meet it as an error of the server, others as a conflict."""
+_PASSING_500 = ("a rebalance is expected", "Request timed out")
+"""Some requests meet a rebalance as an error of the server, others as a conflict."""
+_ANSWERS_S = 100.0
+"""Longer than a worker lets a request wait, such as for the group to lose one that was killed: 90 s."""
 _CHANGES_S = 60.0
 _SETTLES_S = 20.0
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
@@ -90,7 +92,9 @@ class Connect:
         login = (given.username, given.password) if given.userinfo else None
         bare = given.copy_with(username=None, password=None)
         secure = given.scheme == "https"  # else loading the authorities would take most of a call
-        self._client = httpx.Client(base_url=bare, auth=login, timeout=60, trust_env=False, verify=secure)
+        self._client = httpx.Client(
+            base_url=bare, auth=login, timeout=_ANSWERS_S, trust_env=False, verify=secure
+        )
 
     def __enter__(self) -> Connect:
         return self
@@ -268,7 +272,7 @@ class Connect:
         if answer.status_code == httpx.codes.CONFLICT or answer.status_code >= 502:
             raise _Busy(f"it is starting or busy ({answer.status_code})")
         broken = answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR
-        if broken and (path == _HEALTH or _REBALANCES in answer.text):
+        if broken and (path == _HEALTH or any(words in answer.text for words in _PASSING_500)):
             raise _Busy("it is starting or busy (500)")
         if broken:
             raise StackError(
