@@ -96,11 +96,11 @@ def _in_doubt(change: Change, doubts: Mapping[str, object]) -> bool:
 def _with(change: Change, doubts: Mapping[str, object], values: Mapping[str, Any]) -> Change:
     row = dict(change.row)
     for name, doubt in doubts.items():
-        value = values.get(name, doubt)
-        if row.get(name, _MISSING) != doubt or (value is None and doubt is not _MISSING):
+        if name not in values or row.get(name, _MISSING) != doubt:
             continue
-        if value is _MISSING:
-            continue  # the table has lost the column
+        value = values[name]
+        if value is None and name in row:
+            continue  # what the record tells is so
         if value is UNREADABLE:
             raise ValueError(f"column “{name}” holds no value of the type that it had")
         if isinstance(value, list) and any(isinstance(item, list) for item in value):

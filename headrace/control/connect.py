@@ -27,6 +27,9 @@ _PASSING_500 = ("a rebalance is expected", "Request timed out")
 """Some requests meet a rebalance as an error of the server, others as a conflict."""
 _ANSWERS_S = 100.0
 """Longer than a worker lets a request wait, such as for the group to lose one that was killed: 90 s."""
+_SILENT_S = 60.0
+"""So long one that hangs may keep whoever only looks."""
+_PATIENCE_S = 30.0
 _CHANGES_S = 60.0
 _SETTLES_S = 20.0
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
@@ -84,7 +87,7 @@ class Connect:
         SourceError: When it refuses (``CONNECTOR_REFUSED``).
     """
 
-    def __init__(self, url: str, *, patience: float = 30.0) -> None:
+    def __init__(self, url: str, *, patience: float = _PATIENCE_S) -> None:
         self._url = mask_url(url.rstrip("/"))
         self._patience = patience
         given = httpx.URL(url.rstrip("/"))
@@ -92,8 +95,9 @@ class Connect:
         login = (given.username, given.password) if given.userinfo else None
         bare = given.copy_with(username=None, password=None)
         secure = given.scheme == "https"  # else loading the authorities would take most of a call
+        timeout = _ANSWERS_S if patience >= _PATIENCE_S else _SILENT_S
         self._client = httpx.Client(
-            base_url=bare, auth=login, timeout=_ANSWERS_S, trust_env=False, verify=secure
+            base_url=bare, auth=login, timeout=timeout, trust_env=False, verify=secure
         )
 
     def __enter__(self) -> Connect:

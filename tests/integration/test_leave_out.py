@@ -48,6 +48,8 @@ def database(stack: RunningStack, context: Context) -> Iterator[Database]:
 def test_a_column_that_is_left_out_gets_nowhere(
     database: Database, context: Context, stack: RunningStack
 ) -> None:
+    """Snapshot, stream, a resnapshot and a column that is followed: each brings rows by a way of its own."""
+
     def cached() -> dict[str, str]:
         with Redis.from_url(stack.endpoints.redis_url, decode_responses=True) as redis:
             keys = sorted(

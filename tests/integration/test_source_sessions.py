@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from connectors.postgres import PostgresSource
 from headrace.config.source import SourceSettings
 from headrace.control import lag, source
 from headrace.control.capture import capture_of, source_of
@@ -20,6 +21,7 @@ from headrace.control.registry import Registry, SourceEntry
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.start import start, wait
 from headrace.model.errors import SourceError
+from headrace.model.key import Key
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.locales import write_dutch_money
@@ -94,6 +96,20 @@ def test_money_is_the_same_amount_in_any_country(context: Context, locales: Path
             until(lambda: len(kafka.committed(topic)[0]) == len(amounts))
             told = {value["after"]["id"]: value["after"]["price"] for value in kafka.committed(topic)[0]}
             assert told == amounts
+
+
+def test_a_row_is_looked_up_by_the_same_money_in_any_country(locales: Path) -> None:
+    locale = write_dutch_money(locales)
+    with postgres_server(17, locales=locales) as dsn, fresh_database(dsn, "source_sessions") as database:
+        database.run(
+            f"ALTER DATABASE source_sessions SET lc_monetary = '{locale}'",
+            "CREATE TABLE t (k money PRIMARY KEY, n text, g text GENERATED ALWAYS AS (n) STORED)",
+            "INSERT INTO t VALUES (1::numeric::money, 'one'), (100::numeric::money, 'a hundred')",
+        )
+        with closing(PostgresSource(database.dsn)) as source:
+            (schema,) = source.catalogue([TableId("public", "t")])
+            key = Key.of(["1.00"])
+            assert source.lookup(schema, [key], ["g"], ()) == {key: {"g": "one"}}
 
 
 def test_a_slot_that_is_made_anew_before_anybody_looks_is_noticed(
