@@ -243,6 +243,10 @@ class Source(Protocol):
         """
         ...
 
+    def follow(self, capture: Capture, config: Mapping[str, str], timeline: int) -> dict[str, str]:
+        """Return the connector's ``config`` with which it reads this timeline of the log, and no other."""
+        ...
+
     def large(self, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:
         """Return the tables that take at least ``mib`` MiB and that a run can read."""
         ...

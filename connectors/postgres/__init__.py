@@ -15,6 +15,7 @@ from connectors.base import Capture, Columns, Hold, Keys, Left
 from connectors.postgres import (
     by_key,
     catalogue,
+    fence,
     history,
     identity,
     patience,
@@ -126,8 +127,12 @@ class PostgresSource:
             info = connection.info
             used = {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
             version = info.server_version
+            timeline = history.log_position(connection).timeline
         address = {**self._known, **used}
-        return connector_properties(capture, address, version=version, unread=unread)
+        return connector_properties(capture, address, version=version, timeline=timeline, unread=unread)
+
+    def follow(self, capture: Capture, config: Mapping[str, str], timeline: int) -> dict[str, str]:
+        return fence.fenced(config, capture.connector, timeline)
 
     def publish(self, capture: Capture) -> None:
         self._patiently(lambda connection: publication.publish(connection, capture))

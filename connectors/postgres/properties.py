@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from connectors.base import BOUNDED_CONVERTER, Capture, most_bytes
+from connectors.postgres.fence import first_statements
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId, TableSchema
 
@@ -46,6 +47,7 @@ def connector_properties(
     address: Mapping[str, str],
     *,
     version: int,
+    timeline: int | None = None,
     unread: Collection[TableId] = (),
 ) -> dict[str, str]:
     """Return the properties of the Debezium connector.
@@ -54,6 +56,7 @@ def connector_properties(
         capture: What to capture.
         address: libpq parameters of the database; its password is not used.
         version: Of the server, as ``server_version_num`` tells it.
+        timeline: The only one of the log that the connector may read; None: every one.
         unread: Tables that the initial snapshot leaves out.
 
     Raises:
@@ -76,7 +79,7 @@ def connector_properties(
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
-        **_database(address, host, capture, version),
+        **_database(address, host, capture, version, timeline),
         **_scope(capture, unread),
         **_stream(capture, failover_slots=version >= FAILOVER_SLOTS),
         **_values(capture),
@@ -112,7 +115,9 @@ def _options(version: int) -> str:
     return " ".join(f"-c {name}={value}" for name, value in known.items())
 
 
-def _database(address: Mapping[str, str], host: str, capture: Capture, version: int) -> dict[str, str]:
+def _database(
+    address: Mapping[str, str], host: str, capture: Capture, version: int, timeline: int | None
+) -> dict[str, str]:
     properties = {
         "database.hostname": host,
         "database.port": address.get("port", "5432"),
@@ -122,8 +127,7 @@ def _database(address: Mapping[str, str], host: str, capture: Capture, version: 
         "driver.options": _options(version),
         # A run compares keys that hold a time with texts. Without a type of its own a text becomes a time.
         "driver.stringtype": "unspecified",
-        # By this name the sessions are known that keep an application waiting, see give_way.
-        "database.initial.statements": f"SET application_name TO '{capture.connector}'",
+        "database.initial.statements": first_statements(capture.connector, timeline),
         **{_TLS[name]: value for name, value in address.items() if name in _TLS},
     }
     return {**properties, "database.password": capture.password} if capture.password else properties

@@ -111,7 +111,11 @@ class Connect:
         body = {"name": name, "config": config, "initial_state": "STOPPED"}
         if self._call("POST", "/connectors", json=body) == _EXISTS:
             # An earlier try got through; if it was that of a process killed since, it says something else.
-            self._call("PUT", f"/connectors/{name}/config", json=config)
+            self.reconfigure(name, config)
+
+    def reconfigure(self, name: str, config: dict[str, str]) -> None:
+        """Give a connector that is there other properties; one that runs starts anew with them."""
+        self._call("PUT", f"/connectors/{name}/config", json=config)
 
     def replace(self, name: str, config: dict[str, str]) -> None:
         """Give a connector other properties; return when it runs with them, if it did before.
@@ -122,7 +126,7 @@ class Connect:
         running = self.state(name).running
         if running:
             self._halt_task(name)
-        self._call("PUT", f"/connectors/{name}/config", json=config)
+        self.reconfigure(name, config)
         if running:
             self.resume(name)
             self._until(name, lambda state: state.running or state.failed)

@@ -8,7 +8,7 @@ from connectors.base import Hold
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
-from headrace.control.history import note_position, went_back
+from headrace.control.history import left_while_loading, moved, note_position, went_back
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import SourceError
 
@@ -37,7 +37,7 @@ def find_gap(context: Context, entry: SourceEntry) -> str:
     capture = capture_of(context, entry)
     hold = source_of(context, entry).hold(capture)
     with Connect(context.connect_url) as connect:
-        return gap_between(Registry(context.registry), connect, entry, hold, connect.state(capture.connector))
+        return gap_between(context, connect, entry, hold, connect.state(capture.connector))
 
 
 def gap_told_by(entry: SourceEntry, hold: Hold) -> str:
@@ -52,31 +52,45 @@ def gap_told_by(entry: SourceEntry, hold: Hold) -> str:
 
 
 def gap_between(
-    registry: Registry, connect: Connect, entry: SourceEntry, hold: Hold, state: ConnectorState
+    context: Context, connect: Connect, entry: SourceEntry, hold: Hold, state: ConnectorState
 ) -> str:
     """Return why changes are lost, given what database and Connect say; remember where the log is if not.
 
     While the connector is at rest, the slot must not have moved past the position Connect has
     stored: somebody else has then consumed what lies between. The connector itself does not
-    notice this, whatever its ``offset.mismatch.strategy``.
+    notice this, whatever its ``offset.mismatch.strategy``. Where the log went to another timeline and
+    nothing is missing, the connector is let through to it.
     """
     if told := gap_told_by(entry, hold):
         return told
     if state.position_lost:
         return "the slot no longer has what the connector was to read next"
     if entry.loaded_ms is None:
-        return ""
+        return left_while_loading(entry, hold)
     stored = connect.offset(f"headrace_{entry.name}")
     read = max((int(stored[name]) for name in _POSITIONS if stored.get(name) is not None), default=None)
     if back := went_back(entry, hold, read, at_rest=state.at_rest):
         return back
     if not state.at_rest or hold.confirmed is None:
         # A worker that has just started knows neither the connector nor its position yet.
-        note_position(registry, entry, hold, read)
+        _go_on(context, connect, entry, hold, read)
         return ""
     if read is None:
         return "Connect has lost the position up to which it has read"
     if hold.confirmed > read:
         return f"the slot was moved past {hold.confirmed - read} bytes of WAL that were never read"
-    note_position(registry, entry, hold, read)
+    _go_on(context, connect, entry, hold, read)
     return ""
+
+
+def _go_on(context: Context, connect: Connect, entry: SourceEntry, hold: Hold, read: int | None) -> None:
+    """Remember where the log is; let the connector read the timeline that the database has gone to."""
+    registry = Registry(context.registry)
+    if hold.timeline is not None and moved(entry, hold):
+        capture = capture_of(context, entry)
+        has = connect.config(capture.connector)
+        wanted = source_of(context, entry).follow(capture, has, hold.timeline)
+        if has and has != wanted:
+            connect.reconfigure(capture.connector, wanted)
+            registry.note(f"source {entry.name}", "failover followed", why=f"timeline {hold.timeline}")
+    note_position(registry, entry, hold, read)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from connectors.base import Hold
 from headrace.control.registry import Registry, SourceEntry
 
-__all__ = ["note_position", "went_back"]
+__all__ = ["left_while_loading", "moved", "note_position", "went_back"]
 
 
 def went_back(entry: SourceEntry, hold: Hold, read: int | None, *, at_rest: bool) -> str:
@@ -48,6 +48,21 @@ def went_back(entry: SourceEntry, hold: Hold, read: int | None, *, at_rest: bool
             " it was restored to an earlier state"
         )
     return ""
+
+
+def moved(entry: SourceEntry, hold: Hold) -> bool:
+    """Return whether the log is on another timeline than the one that was followed."""
+    return None not in (entry.timeline, hold.timeline) and hold.timeline != entry.timeline
+
+
+def left_while_loading(entry: SourceEntry, hold: Hold) -> str:
+    """Return why a first load cannot go on: what it has read already may not be part of the new timeline."""
+    if not moved(entry, hold):
+        return ""
+    return (
+        f"the database went from timeline {entry.timeline} to {hold.timeline} while its tables were first"
+        " read: it was restored or failed over"
+    )
 
 
 def note_position(registry: Registry, entry: SourceEntry, hold: Hold, read: int | None) -> None:

@@ -298,13 +298,15 @@ def _register(
     topics: dict[str, TableSchema] = {capture.topic(schema.table): schema for schema in capture.tables}
     ids = kafka.ids(list(topics))
     epochs = next_epochs(registry, kafka, list(topics))
+    hold = source.hold(capture)
     entry = SourceEntry(
         name=capture.source,
         kind=kind,
         address=source.address,
         placeholder=capture.placeholder,
         settings=capture.settings.model_dump(),
-        system=source.hold(capture).system,
+        system=hold.system,
+        timeline=hold.timeline,
         created_ms=now_ms(),
         loaded_ms=None,
         gap=None,

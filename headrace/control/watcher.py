@@ -36,6 +36,7 @@ from headrace.control.entries import WatchEntry
 from headrace.control.first_load import begin_runs, begun_again, read_again
 from headrace.control.follow import COLUMNS_SEEN
 from headrace.control.gap import another_key, gap_between
+from headrace.control.history import moved
 from headrace.control.kafka import Kafka
 from headrace.control.looks import BEAT, beat, note_look
 from headrace.control.newcomers import listed
@@ -254,12 +255,12 @@ class _Guard(threading.Thread):
         if not entry.gap:
             read_again(self._context, self._registry, self._kafka, entry.name)
         hold = sight.hold
-        steady = hold.active and not hold.lost and not _moved(entry, hold) and self._looks % _CONNECT_EVERY
-        if entry.gap or sight.back or steady:
+        steady = hold.active and not hold.lost and not _elsewhere(entry, hold)
+        if entry.gap or sight.back or (steady and self._looks % _CONNECT_EVERY):
             return
         with Connect(self._context.connect_url, patience=2.0) as connect:
             state = connect.state(capture.connector)
-            why = gap_between(self._registry, connect, entry, hold, state)
+            why = gap_between(self._context, connect, entry, hold, state)
             why = why or begun_again(self._registry, self._kafka, capture, entry)
             if not why and self._revival.is_due(state, loading=entry.loaded_ms is None):
                 self._registry.note(f"source {entry.name}", "connector restarted", why=state.trace)
@@ -268,11 +269,10 @@ class _Guard(threading.Thread):
             self._registry.gap(entry, why)
 
 
-def _moved(entry: SourceEntry, hold: Hold) -> bool:
+def _elsewhere(entry: SourceEntry, hold: Hold) -> bool:
     """Return whether the log is on another timeline, or ends before where it was seen."""
-    if None in (entry.timeline, entry.flushed, hold.timeline, hold.flushed):
-        return False
-    return hold.timeline != entry.timeline or (hold.flushed or 0) < (entry.flushed or 0)
+    shorter = None not in (entry.flushed, hold.flushed) and (hold.flushed or 0) < (entry.flushed or 0)
+    return moved(entry, hold) or shorter
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:

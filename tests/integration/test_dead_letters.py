@@ -220,6 +220,7 @@ def test_a_queue_that_cannot_be_written_stops_the_sink_before_anything_is_lost(p
 
 
 def test_letters_are_replayed_while_their_table_is_read_anew(place: Place) -> None:
+    """Slow on purpose: the run is throttled, so that it still reads while letters are replayed."""
     settle(place.context)
     for key in (40, 41):
         place.cache.lpush(f"letters:notes:{key}", "a stranger's")

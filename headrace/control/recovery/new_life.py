@@ -73,11 +73,11 @@ def begin_life(job: Job) -> int:
         source.setup(capture)
         mine = [table.topic for table in entry.tables]
         ids, epochs = kafka.ids(mine), next_epochs(registry, kafka, mine)
-        system = source.hold(capture).system
+        hold = source.hold(capture)
         with registry.begin() as session:
             found = session.get_one(SourceEntry, name)
-            found.loaded_ms, found.system = None, system
-            found.timeline = found.flushed = found.read = found.heard = None
+            found.loaded_ms, found.system, found.timeline = None, hold.system, hold.timeline
+            found.flushed = found.read = found.heard = None
             for table in found.tables:
                 table.topic_id, table.epoch = ids[table.topic], epochs[table.topic]
             # Their marks are offsets of topics that are gone.
