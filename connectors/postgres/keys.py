@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from psycopg.rows import DictRow
 
 from connectors.postgres.session import Session, quoted, rows
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
 __all__ = ["check_declared", "check_primary"]
@@ -38,7 +38,7 @@ def check_primary(table: TableId, row: DictRow) -> Iterator[Finding]:
     """
     if not row["keyed"]:
         candidate, named = row["candidate"], f"--key '{table}=…'"
-        yield _error(
+        yield Finding.error(
             "SOURCE_NO_PRIMARY_KEY",
             f"{table} has no primary key, so its rows cannot be told apart.",
             f"ALTER TABLE {table.quoted} ADD PRIMARY KEY ({candidate});  -- or declare them: {named}"
@@ -48,7 +48,7 @@ def check_primary(table: TableId, row: DictRow) -> Iterator[Finding]:
             "  -- or ADD PRIMARY KEY (…) over the columns that identify a row",
         )
     elif row["deferrable"]:
-        yield _error(
+        yield Finding.error(
             "SOURCE_KEY_DEFERRABLE",
             f"The primary key of {table} is deferrable: two rows may hold one key inside a transaction, and"
             " under REPLICA IDENTITY DEFAULT Postgres would refuse the application's own updates.",
@@ -76,20 +76,20 @@ def check_declared(
     if missing or not key or len(set(key)) < len(key) or row["kind"] == "p":
         lacking = f"it has no column {', '.join(missing)}" if missing else "name each column once"
         why = "it is partitioned" if row["kind"] == "p" else lacking
-        yield _error("SOURCE_KEY_UNFIT", f"({', '.join(key)}) cannot be the key of {table}: {why}.")
+        yield Finding.error("SOURCE_KEY_UNFIT", f"({', '.join(key)}) cannot be the key of {table}: {why}.")
         return
     listed = ", ".join(map(quoted, key))
     loose = [name for name in key if not known[name]]
     if loose:
         required = ", ".join(f"ALTER {quoted(name)} SET NOT NULL" for name in loose)
-        yield _error(
+        yield Finding.error(
             "SOURCE_KEY_UNFIT",
             f"The declared key of {table} allows NULL in {', '.join(loose)}.",
             f"ALTER TABLE {table.quoted} {required};",
         )
     found = rows(connection, _INDEX, row["oid"], list(key), list(key))
     if not found:
-        yield _error(
+        yield Finding.error(
             "SOURCE_KEY_UNFIT",
             f"No unique index of {table} is over ({', '.join(key)}), whole, valid and not deferrable.",
             f"CREATE UNIQUE INDEX ON {table.quoted} ({listed});",
@@ -101,7 +101,7 @@ def check_declared(
     elif row["identity"] == "i" and not _within(list(key), row["identity_columns"]):
         yield _lacking(table, mend)
     elif row["identity"] == "d" and (row["deferrable"] or not _within(list(key), row["key"])):
-        yield _error(
+        yield Finding.error(
             "SOURCE_IDENTITY_DEFAULT",
             f"{table} has REPLICA IDENTITY DEFAULT: updates and deletes would fail or lack the declared key.",
             mend,
@@ -110,12 +110,12 @@ def check_declared(
 
 def _nothing(table: TableId, mend: str) -> Finding:
     said = f"{table} has REPLICA IDENTITY NOTHING: once published, updates and deletes would fail."
-    return _error("SOURCE_IDENTITY_NOTHING", said, mend)
+    return Finding.error("SOURCE_IDENTITY_NOTHING", said, mend)
 
 
 def _lacking(table: TableId, mend: str) -> Finding:
     said = f"The replica identity of {table} lacks key columns: deletes would not name the row."
-    return _error("SOURCE_IDENTITY_INDEX", said, mend)
+    return Finding.error("SOURCE_IDENTITY_INDEX", said, mend)
 
 
 def _free(columns: Sequence[str]) -> str:
@@ -127,7 +127,3 @@ def _free(columns: Sequence[str]) -> str:
 
 def _within(key: object, identity: object) -> bool:
     return isinstance(key, list) and isinstance(identity, list) and set(key) <= set(identity)
-
-
-def _error(code: str, message: str, hint: str = "") -> Finding:
-    return Finding(Severity.ERROR, code, message, hint)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.rows import DictRow
 
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
 __all__ = ["check_identity", "full_identity"]
@@ -20,7 +20,7 @@ def check_identity(table: TableId, row: DictRow, key: Sequence[str]) -> Iterator
         inside = sorted(set(row["generated"]) & set(named.get(identity, columns or ())))
         if inside:
             plain = identity != "d" and not set(row["generated"]) & set(row["key"] or ())
-            yield _error(
+            yield Finding.error(
                 "SOURCE_IDENTITY_GENERATED",
                 f"The replica identity of {name} has the generated column {inside[0]} in it: once published,"
                 " updates and deletes would fail.",
@@ -30,10 +30,10 @@ def check_identity(table: TableId, row: DictRow, key: Sequence[str]) -> Iterator
         mend = f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;"
         if identity == "n":
             said = f"{table}: its partition {name} has REPLICA IDENTITY NOTHING: once published, updates and"
-            yield _error("SOURCE_IDENTITY_NOTHING", f"{said} deletes would fail.", mend)
+            yield Finding.error("SOURCE_IDENTITY_NOTHING", f"{said} deletes would fail.", mend)
         elif identity == "i" and not set(key) <= set(columns or ()):
             said = f"{table}: the replica identity of its partition {name} lacks key columns: deletes would"
-            yield _error("SOURCE_IDENTITY_INDEX", f"{said} not name the row.", mend)
+            yield Finding.error("SOURCE_IDENTITY_INDEX", f"{said} not name the row.", mend)
 
 
 def full_identity(table: TableId, row: DictRow) -> str:
@@ -42,7 +42,3 @@ def full_identity(table: TableId, row: DictRow) -> str:
         return ""
     names = [leaf for leaf, _, _ in row["leaves"]] or [table.quoted]
     return " ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL;" for name in names)
-
-
-def _error(code: str, message: str, hint: str = "") -> Finding:
-    return Finding(Severity.ERROR, code, message, hint)

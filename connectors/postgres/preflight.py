@@ -86,18 +86,6 @@ WHERE c.oid = ANY(%s::oid[])
 """
 
 
-def _error(code: str, message: str, hint: str = "") -> Finding:
-    return Finding(Severity.ERROR, code, message, hint)
-
-
-def _warning(code: str, message: str, hint: str = "") -> Finding:
-    return Finding(Severity.WARNING, code, message, hint)
-
-
-def _ok(code: str, message: str) -> Finding:
-    return Finding(Severity.OK, code, message)
-
-
 def check_tables(
     connection: Session, tables: Sequence[TableId], keys: Keys, leave_out: Columns, *, spread: bool = False
 ) -> Iterator[Finding]:
@@ -111,7 +99,7 @@ def check_tables(
         spread: Whether the changes of each are to be spread over several partitions.
     """
     if not tables:
-        yield _error(
+        yield Finding.error(
             "SOURCE_NO_TABLES", "No table was found to capture.", "Name them with --table schema.name."
         )
         return
@@ -121,7 +109,7 @@ def check_tables(
     fit: list[TableId] = []
     for table in tables:
         if table not in located:
-            missing = _error(
+            missing = Finding.error(
                 "SOURCE_TABLE_MISSING",
                 f"There is no table {table}.",
                 "Names are case-sensitive: schema.table.",
@@ -131,14 +119,16 @@ def check_tables(
         row = described[located[table]]
         if row["kind"] not in ("r", "p"):
             what = f"{table} is a view, a foreign table or the like; only tables can be captured."
-            yield replace(_error("SOURCE_TABLE_KIND", what), table=table)
+            yield replace(Finding.error("SOURCE_TABLE_KIND", what), table=table)
             continue
         troubles = [*_kind(table, row), *check_rights(table, row)]
         key = keys.get(table)
         troubles += check_primary(table, row) if key is None else check_declared(connection, table, row, key)
         troubles += check_identity(table, row, key or row["key"] or ())
         for name in sorted(set(leave_out.get(table, ())) - set(row["columns"])):
-            troubles.append(_error("SOURCE_COLUMN_UNKNOWN", f"{table} has no column {name} to leave out."))
+            troubles.append(
+                Finding.error("SOURCE_COLUMN_UNKNOWN", f"{table} has no column {name} to leave out.")
+            )
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
         if row["readable"]:
@@ -149,12 +139,12 @@ def check_tables(
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             fit.append(table)
     for schema in read_tables(connection, fit, keys, leave_out):
-        yield _ok("SOURCE_TABLE", f"{schema.table}: key ({', '.join(schema.key)})")
+        yield Finding.ok("SOURCE_TABLE", f"{schema.table}: key ({', '.join(schema.key)})")
         if spread:
             full = full_identity(schema.table, described[located[schema.table]])
             yield from (replace(one, table=schema.table) for one in check_spread(connection, schema, full))
         if why := why_unreadable(schema):
-            yield _warning(
+            yield Finding.warning(
                 "SOURCE_TABLE_REREAD",
                 f"{schema.table}: a resnapshot cannot read it anew, for {why}.",
                 "`headrace recover SOURCE` reads every table of the source.",
@@ -163,19 +153,19 @@ def check_tables(
 
 def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
     if row["persistence"] != "p":
-        yield _error(
+        yield Finding.error(
             "SOURCE_TABLE_UNLOGGED",
             f"{table} is unlogged or temporary, so its changes are not in the WAL.",
             f"ALTER TABLE {table.quoted} SET LOGGED;",
         )
     elif row["partition"]:
-        yield _error(
+        yield Finding.error(
             "SOURCE_TABLE_PARTITION",
             f"{table} is a partition.",
             "Capture the partitioned table it belongs to; changes of all partitions arrive under its name.",
         )
     for heir in row["heirs"]:
-        yield _error(
+        yield Finding.error(
             "SOURCE_TABLE_INHERITED",
             f"{heir} inherits from {table}: its rows would be read with the table, their changes would not.",
             f"ALTER TABLE {heir} NO INHERIT {table.quoted};  -- or capture {heir} and leave {table} out",
@@ -184,20 +174,20 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
     for name in row["columns"]:
         twin = known.setdefault(name.lower(), name)
         if twin != name:
-            yield _error(
+            yield Finding.error(
                 "SOURCE_COLUMN_CASE",
                 f"{table}: columns {twin} and {name} differ by case only, which the connector refuses.",
                 f"ALTER TABLE {table.quoted} RENAME COLUMN {quoted(name)} TO {quoted(name + '_2')};",
             )
     for name, other in (row["namesakes"] or {}).items():
-        yield _error(
+        yield Finding.error(
             "SOURCE_TYPE_NAMESAKE",
             f"{table}: the type of column {name} has a namesake, {other}; the connector mixes them up and"
             " delivers other values.",
             f"Give {other}, a table or a type, another name.",
         )
     if '"' in str(table):
-        yield _error(
+        yield Finding.error(
             "SOURCE_TABLE_NAME", f"The name of {table} holds a double quote, which the connector cannot take."
         )
 
@@ -205,25 +195,27 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
 def _left_out(table: TableId, row: DictRow, left: tuple[str, str, str], in_key: bool) -> Finding:
     name, native, why = left
     if why not in LEFT_OUT:
-        return _warning("SOURCE_COLUMN_LIMIT", f"{table}: column {name} ({native}): {why}.")
+        return Finding.warning("SOURCE_COLUMN_LIMIT", f"{table}: column {name} ({native}): {why}.")
     if in_key and why == CHOSEN:
-        return _error("SOURCE_COLUMN_KEY", f"Column {name} identifies the rows of {table}: it has to stay.")
+        return Finding.error(
+            "SOURCE_COLUMN_KEY", f"Column {name} identifies the rows of {table}: it has to stay."
+        )
     if why == CHOSEN:
-        return _ok("SOURCE_COLUMN_CHOSEN", f"{table}: column {name} is left out, as it was asked.")
+        return Finding.ok("SOURCE_COLUMN_CHOSEN", f"{table}: column {name} is left out, as it was asked.")
     if in_key:
-        return _error(
+        return Finding.error(
             "SOURCE_KEY_TYPE",
             f"The key of {table} uses column {name}, whose values ({native}) the connector cannot deliver.",
         )
     if why == GENERATED:
-        return _warning(
+        return Finding.warning(
             "SOURCE_COLUMN_GENERATED",
             f"{table}: generated column {name} ({native}) is not mirrored: only those are that are stored,"
             " and of a type that can be looked up as records would tell it.",
         )
     if why == UNCHANGED_NULL:
         full = full_identity(table, row)
-        return _warning(
+        return Finding.warning(
             "SOURCE_COLUMN_UNCHANGED",
             f"{table}: column {name} ({native}) is not mirrored: when another column is updated, its large"
             " values would arrive as NULL"
@@ -231,13 +223,13 @@ def _left_out(table: TableId, row: DictRow, left: tuple[str, str, str], in_key: 
             f"{full}  -- then it is" if full else "",
         )
     if why == TOO_WIDE:
-        return _warning(
+        return Finding.warning(
             "SOURCE_COLUMN_WIDE",
             f"{table}: column {name} ({native}) is not mirrored: vectors of more than 32,767 dimensions would"
             " arrive as NULL, and its type allows them.",
             f"ALTER TABLE {table.quoted} ALTER {quoted(name)} TYPE sparsevec(…);  -- with the true number",
         )
-    return _warning(
+    return Finding.warning(
         "SOURCE_COLUMN_TYPE",
         f"{table}: column {name} ({native}) is not mirrored; its type is not delivered faithfully.",
     )

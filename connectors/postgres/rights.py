@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from psycopg.rows import DictRow
 
 from connectors.postgres.session import Session, quoted, rows
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
 __all__ = ["check_rights", "rights_now"]
@@ -40,25 +40,21 @@ def check_rights(table: TableId, row: DictRow) -> Iterator[Finding]:
     """Yield what our role lacks, given the catalogue's word on the table."""
     role = quoted(row["role"])
     if not row["owned"]:
-        yield _error(
+        yield Finding.error(
             "SOURCE_TABLE_OWNER",
             f"{table} belongs to {row['owner']}; only its owner may publish it.",
             f"GRANT {quoted(row['owner'])} TO {role};  -- or add the source as {row['owner']}",
         )
     if not (row["readable"] and row["reachable"]):
-        yield _error(
+        yield Finding.error(
             "SOURCE_SELECT_RIGHT",
             f"{table} may not be read.",
             f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {role};"
             f" GRANT SELECT ON {table.quoted} TO {role};",
         )
     if row["filtered"]:
-        yield _error(
+        yield Finding.error(
             "SOURCE_ROW_SECURITY",
             f"Row security hides rows of {table} from the snapshot, but not from the stream.",
             f"ALTER ROLE {role} BYPASSRLS;",
         )
-
-
-def _error(code: str, message: str, hint: str = "") -> Finding:
-    return Finding(Severity.ERROR, code, message, hint)

@@ -10,7 +10,7 @@ from connectors.postgres.connections import check_connections
 from connectors.postgres.event_triggers import check_event_triggers
 from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.waits import open_transactions
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 
 __all__ = ["check_server"]
 
@@ -45,18 +45,6 @@ FROM pg_stat_wal
 """
 
 
-def _error(code: str, message: str, hint: str = "") -> Finding:
-    return Finding(Severity.ERROR, code, message, hint)
-
-
-def _warning(code: str, message: str, hint: str = "") -> Finding:
-    return Finding(Severity.WARNING, code, message, hint)
-
-
-def _ok(code: str, message: str) -> Finding:
-    return Finding(Severity.OK, code, message)
-
-
 def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     """Yield what the server's version, settings and our role's rights say.
 
@@ -67,40 +55,40 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     (server,) = rows(connection, _SERVER)
     database = server["database"]
     if server["version"] // 10_000 < _OLDEST:
-        yield _error(
+        yield Finding.error(
             "SOURCE_VERSION",
             f"Postgres {server['version_text']} is too old.",
             f"Use Postgres {_OLDEST} or newer.",
         )
         return
-    yield _ok("SOURCE_VERSION", f"Postgres {server['version_text']}")
+    yield Finding.ok("SOURCE_VERSION", f"Postgres {server['version_text']}")
     if server["standby"]:
-        yield _error(
+        yield Finding.error(
             "SOURCE_STANDBY",
             "This server is a standby and takes no writes.",
             "Give the address of the primary.",
         )
     if server["encoding"] == "SQL_ASCII":
-        yield _error(
+        yield Finding.error(
             "SOURCE_ENCODING",
             f"The database {database} is in SQL_ASCII: nothing says what its bytes beyond ASCII mean.",
             "Make a database in UTF8 from its dump: createdb --encoding=UTF8 --template=template0.",
         )
     if odd := "".join(sorted(set(database) & set(_MISREAD))):
-        yield _error(
+        yield Finding.error(
             "SOURCE_DATABASE_NAME",
             f"The name of the database {database} holds “{odd}”, which the connector's driver reads"
             " otherwise: it would follow another database.",
             f"ALTER DATABASE {quoted(database)} RENAME TO …;  -- without {odd}",
         )
     if server["wal_level"] != "logical":
-        yield _error(
+        yield Finding.error(
             "SOURCE_WAL_LEVEL",
             f"wal_level is {server['wal_level']}, but must be logical.",
             "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres",
         )
     else:
-        yield _ok("SOURCE_WAL_LEVEL", "wal_level is logical")
+        yield Finding.ok("SOURCE_WAL_LEVEL", "wal_level is logical")
     yield _free(
         "SOURCE_SLOTS", "replication slot", "max_replication_slots", server["slots"], server["slots_used"]
     )
@@ -114,15 +102,15 @@ def _rights(connection: Session, server: DictRow) -> Iterator[Finding]:
     """Yield what our role may not do, and what others let nobody do."""
     role, database = server["role"], server["database"]
     if not (server["may_replicate"] or server["may_replicate_by_role"]):
-        yield _error(
+        yield Finding.error(
             "SOURCE_REPLICATION_RIGHT",
             f"The role {role} may not replicate.",
             f"ALTER ROLE {quoted(role)} REPLICATION;",
         )
     else:
-        yield _ok("SOURCE_REPLICATION_RIGHT", f"the role {role} may replicate")
+        yield Finding.ok("SOURCE_REPLICATION_RIGHT", f"the role {role} may replicate")
     if not server["may_create"]:
-        yield _error(
+        yield Finding.error(
             "SOURCE_CREATE_RIGHT",
             f"The role {role} may not create a schema and a publication in {database}.",
             f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)};",
@@ -130,7 +118,7 @@ def _rights(connection: Session, server: DictRow) -> Iterator[Finding]:
     elif not server["standby"]:
         yield from check_event_triggers(connection)
     if server["shut_by"]:
-        yield _error(
+        yield Finding.error(
             "SOURCE_SCHEMA_RIGHT",
             f"The schema for our tables, headrace, belongs to {server['shut_by']}; {role} may not use it.",
             f"GRANT USAGE, CREATE ON SCHEMA headrace TO {quoted(role)};",
@@ -140,28 +128,30 @@ def _rights(connection: Session, server: DictRow) -> Iterator[Finding]:
 def _log(connection: Session, server: DictRow) -> Iterator[Finding]:
     """Yield what the server does with its log while a connector is away, and for whom a slot would wait."""
     if server["keep_mb"] == -1:
-        yield _warning(
+        yield Finding.warning(
             "SOURCE_WAL_UNBOUNDED",
             "max_slot_wal_keep_size is unlimited: while the connector is down, WAL can fill the disk.",
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
             "  -- beyond it the slot is lost and a resnapshot is needed",
         )
     elif (hours := _hours(server["keep_mb"], rate := rows(connection, _RATE)[0]["bytes"])) < _HOURS_OF_LOG:
-        yield _warning(
+        yield Finding.warning(
             "SOURCE_WAL_SHORT",
             f"max_slot_wal_keep_size is {server['keep_mb']} MB: as fast as this server has written its log so"
             f" far, the slot is lost when the connector is away for {hours:.1f} hours.",
             f"ALTER SYSTEM SET max_slot_wal_keep_size = '{_room(rate)}MB'; SELECT pg_reload_conf();",
         )
     if server["idle_s"]:
-        yield _warning(
+        yield Finding.warning(
             "SOURCE_SLOT_IDLE",
             f"idle_replication_slot_timeout is {server['idle_s']} s: when the connector is paused or down for"
             " longer, its slot is lost, and everything has to be read anew.",
             "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();",
         )
     for wait in open_transactions(connection, longer_than_s=_LONG_S):
-        yield _warning("SOURCE_LONG_TRANSACTION", f"Creating the slot would wait for {wait.who}.", wait.ends)
+        yield Finding.warning(
+            "SOURCE_LONG_TRANSACTION", f"Creating the slot would wait for {wait.who}.", wait.ends
+        )
 
 
 def _hours(keep_mb: int, rate: float | None) -> float:
@@ -176,9 +166,9 @@ def _room(rate: float) -> int:
 
 def _free(code: str, thing: str, setting: str, total: int, used: int) -> Finding:
     if total - used < 1:
-        return _error(
+        return Finding.error(
             code,
             f"No {thing} is free: {used} of {total} are taken.",
             f"ALTER SYSTEM SET {setting} = {used + 4};  -- then restart Postgres",
         )
-    return _ok(code, f"{total - used} of {total} {thing}s are free")
+    return Finding.ok(code, f"{total - used} of {total} {thing}s are free")

@@ -77,12 +77,12 @@ def _targets(
         refuse_shared(registry, entry)
         refuse_own(context, entry.name, sink, schemas)
     except HeadraceError as error:
-        yield Finding(Severity.ERROR, error.code, error.message, error.hint)
+        yield Finding.refused(error)
         return
     try:
         refuse_ahead(sink, captured)
     except HeadraceError as error:
-        yield Finding(Severity.ERROR, error.code, error.message, error.hint)
+        yield Finding.refused(error)
     for table, claim in strangers(context, entry.name, sink, schemas).items():
         yield Finding(
             Severity.ERROR,

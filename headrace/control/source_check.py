@@ -154,4 +154,4 @@ def _refusal(attempt: Callable[[], object]) -> list[Finding]:
 
 
 def _said(error: HeadraceError) -> Finding:
-    return Finding(Severity.ERROR, error.code, error.message, error.hint)
+    return Finding.refused(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from headrace.model.errors import HeadraceError
 from headrace.model.schema import TableId
 
 __all__ = ["Finding", "Severity"]
@@ -35,3 +36,23 @@ class Finding:
     message: str
     hint: str = ""
     table: TableId | None = None
+
+    @classmethod
+    def error(cls, code: str, message: str, hint: str = "", table: TableId | None = None) -> Finding:
+        """Return what forbids going on."""
+        return cls(Severity.ERROR, code, message, hint, table)
+
+    @classmethod
+    def warning(cls, code: str, message: str, hint: str = "", table: TableId | None = None) -> Finding:
+        """Return what a person should know before going on."""
+        return cls(Severity.WARNING, code, message, hint, table)
+
+    @classmethod
+    def ok(cls, code: str, message: str) -> Finding:
+        """Return what is as it should be."""
+        return cls(Severity.OK, code, message)
+
+    @classmethod
+    def refused(cls, error: HeadraceError, table: TableId | None = None) -> Finding:
+        """Return an error that would be raised later as something that forbids going on now."""
+        return cls(Severity.ERROR, error.code, error.message, error.hint, table)

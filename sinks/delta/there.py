@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from headrace.model.errors import SinkError
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks.delta.evolve import refuse_retyped
 from sinks.delta.features import refuse_unknown
@@ -50,4 +50,4 @@ def there_findings(table: TableId, path: Path, wanted: pa.Schema) -> list[Findin
 
 
 def _said(error: SinkError, table: TableId) -> Finding:
-    return Finding(Severity.ERROR, error.code, error.message, error.hint, table)
+    return Finding.refused(error, table)

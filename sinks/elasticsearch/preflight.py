@@ -61,7 +61,7 @@ def _cluster(client: Client, url: str) -> list[Finding]:
             version = min(node["version"] for node in nodes.values())
         health = client.request("GET", "/_cluster/health?filter_path=status").json()["status"]
     except SinkError as error:
-        return [Finding(Severity.ERROR, error.code, error.message, error.hint)]
+        return [Finding.refused(error)]
     found = [Finding(Severity.OK, "ES_REACHABLE", f"Elasticsearch {version} answers at {mask_url(url)}.")]
     if reply.headers.get("x-elastic-product") != "Elasticsearch":
         message = "The server does not call itself Elasticsearch; only that is tested."

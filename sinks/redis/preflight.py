@@ -22,7 +22,7 @@ def findings(client: Client) -> list[Finding]:
         client.redis.eval("return 1", 0)
     except RedisError as error:
         refused = refusal(error)
-        return [Finding(Severity.ERROR, refused.code, refused.message, refused.hint)]
+        return [Finding.refused(refused)]
     version = str(info.get("redis_version", "0"))
     found = [Finding(Severity.OK, "REDIS_REACHABLE", f"Redis {version} answers.")]
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
