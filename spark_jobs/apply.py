@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import cast
@@ -30,6 +30,7 @@ from spark_jobs.doubts import ask
 from spark_jobs.held import BEHIND, Holds, load_holds
 from spark_jobs.moves import Burial, found_in
 from spark_jobs.ownership import Fenced
+from spark_jobs.per_pipeline import PerPipeline
 from spark_jobs.report import Report
 from spark_jobs.tables import Tables
 
@@ -37,6 +38,7 @@ __all__ = [
     "Pause",
     "apply_records",
     "carry_of",
+    "forget_sinks",
     "holds_of",
     "sink_of",
 ]
@@ -50,17 +52,28 @@ class Pause:
     """Between records: what has come so far takes much room, and had better be written before more comes."""
 
 
-@cache
 def sink_of(pipeline: str) -> tuple[Sink, Tables]:
     """Return the pipeline's sink and tables; the sink writes only while the pipeline's holder may.
 
-    It is built once per process, whoever holds it.
+    The store is opened once per process, whoever holds it and whatever runs have swept.
     """
-    spec = PipelineSpec.model_validate_json(pipeline)
-    if not spec.holder:
-        return build(spec.kind, spec.sink, spec.settings), Tables.of(spec)
-    sink, tables = sink_of(spec.model_copy(update={"holder": ""}).model_dump_json())
-    return cast("Sink", Fenced(sink, spec)), tables
+    return _fenced(pipeline)
+
+
+def forget_sinks() -> None:
+    """Have each sink opened anew, as a process that has just started would."""
+    _fenced.clear()
+    _opened.clear()
+
+
+def _fence(spec: PipelineSpec) -> tuple[Sink, Tables]:
+    same = {"holder": "", "swept": {}, "paused": False, "withheld": False}
+    sink = _opened(spec.model_copy(update=same).model_dump_json())
+    return cast("Sink", Fenced(sink, spec)) if spec.holder else sink, Tables.of(spec)
+
+
+_opened = PerPipeline(lambda spec: build(spec.kind, spec.sink, spec.settings), kept=1)
+_fenced = PerPipeline(_fence)
 
 
 def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterator[tuple[Change, Outcome]]:
@@ -355,14 +368,12 @@ def _spending(
 
 def carry_of(pipeline: str, begins: Mapping[tuple[str, int], int]) -> Carry:
     """Return what was kept for records from these offsets on, and keeps for what comes later."""
-    return Carry(_checkpoint(pipeline) / "halves", begins)
+    return Carry(_checkpoint_of(pipeline) / "halves", begins)
 
 
 def holds_of(pipeline: str) -> Holds:
     """Return the pipeline's rows that are behind."""
-    return load_holds(_checkpoint(pipeline))
+    return load_holds(_checkpoint_of(pipeline))
 
 
-@cache
-def _checkpoint(pipeline: str) -> Path:
-    return PipelineSpec.model_validate_json(pipeline).checkpoint
+_checkpoint_of: PerPipeline[Path] = PerPipeline(lambda spec: spec.checkpoint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from itertools import chain
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from pyspark.sql import functions as f
 from connectors.debezium import ENVELOPE, Decoder, streamed
 from headrace.config.pipeline import PipelineSpec, SchemaPolicy, TableSpec
 from headrace.model.change import Ignored, Origin, Record
+from spark_jobs.per_pipeline import PerPipeline
 
 __all__ = ["decoders", "envelopes", "records"]
 
@@ -49,16 +49,17 @@ def _names(key: Sequence[str]) -> Column:
     return f.array(*map(f.lit, sorted(key)))
 
 
-@cache
-def _decoders(pipeline: str) -> dict[str, Decoder]:
-    spec = PipelineSpec.model_validate_json(pipeline)
+def _decoders(spec: PipelineSpec) -> dict[str, Decoder]:
     strict = spec.on_schema_change is SchemaPolicy.EXCEPTION
     return {t.topic: Decoder(t.schema_, t.epoch, spec.placeholder, strict=strict) for t in spec.tables}
 
 
 def decoders(pipeline: str) -> dict[str, Decoder]:
     """Return the decoders of a pipeline (its spec as JSON) by topic; built once per process."""
-    return _decoders(pipeline)
+    return _known(pipeline)  # a function, for functions that Spark sends to its workers refer to it
+
+
+_known = PerPipeline(_decoders)
 
 
 def records(batches: Iterable[pa.RecordBatch], by_topic: dict[str, Decoder]) -> Iterator[Record]:

@@ -29,7 +29,7 @@ from headrace.model.life import life_of
 from headrace.model.position import Position
 from sinks.contract.story import state
 from sinks.registry import KINDS
-from spark_jobs.apply import sink_of
+from spark_jobs.apply import forget_sinks
 from tests.property.simulation.engine import Engine, without_time
 from tests.property.simulation.kafka import PLACEHOLDER
 from tests.property.simulation.lossy import LossySink, State
@@ -116,7 +116,7 @@ class Losses(RuleBasedStateMachine):
         finally:
             self._patch.undo()
             self._folder.cleanup()
-            sink_of.cache_clear()
+            forget_sinks()
             LossySink.shelves.pop(self._name, None)
 
     @initialize(told_apart=st.booleans(), rows=st.sets(KEYS))
