@@ -66,6 +66,7 @@ class Capture:
         placeholder: What the connector sends for a value it does not know (unchanged TOAST).
         password: What the connector's configuration holds in place of the password.
         settings: How to read.
+        timeline: The only one of the database's log that the connector may read; None: every one.
     """
 
     source: str
@@ -73,6 +74,7 @@ class Capture:
     placeholder: str
     password: str
     settings: SourceSettings = field(default_factory=SourceSettings)
+    timeline: int | None = None
 
     @property
     def connector(self) -> str:
@@ -152,6 +154,7 @@ class Hold:
         flushed: Position up to which the log is on disk; None when unknown.
         timeline: The log's timeline; None when unknown.
         ancestry: Earlier timeline → position at which the log left it; without those it does not tell of.
+            None: it could not be asked.
         waits: For whom the connector waits while it makes its slot or reads; empty when nobody asked.
         elsewhere: The database to which a slot of the connector's name belongs, when it is not ours.
     """
@@ -169,7 +172,7 @@ class Hold:
     weakened: Mapping[TableId, Weakness] = field(default_factory=dict)
     flushed: int | None = None
     timeline: int | None = None
-    ancestry: Mapping[int, int] = field(default_factory=dict)
+    ancestry: Mapping[int, int] | None = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     elsewhere: str = ""
 
@@ -243,8 +246,8 @@ class Source(Protocol):
         """
         ...
 
-    def follow(self, capture: Capture, config: Mapping[str, str], timeline: int) -> dict[str, str]:
-        """Return the connector's ``config`` with which it reads this timeline of the log, and no other."""
+    def fenced(self, capture: Capture, config: Mapping[str, str], timeline: int | None) -> dict[str, str]:
+        """Return the connector's ``config`` with which it reads this timeline of the log only; None: any."""
         ...
 
     def large(self, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:

@@ -17,6 +17,7 @@ __all__ = ["context", "stack"]
 pytest_plugins = [
     "tests.support.budget",
     "tests.support.foretold",
+    "tests.support.honest",
     "tests.support.patience",
     "tests.support.postmortem",
     "tests.support.repeats",

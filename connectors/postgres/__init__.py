@@ -127,11 +127,10 @@ class PostgresSource:
             info = connection.info
             used = {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
             version = info.server_version
-            timeline = history.log_position(connection).timeline
         address = {**self._known, **used}
-        return connector_properties(capture, address, version=version, timeline=timeline, unread=unread)
+        return connector_properties(capture, address, version=version, unread=unread)
 
-    def follow(self, capture: Capture, config: Mapping[str, str], timeline: int) -> dict[str, str]:
+    def fenced(self, capture: Capture, config: Mapping[str, str], timeline: int | None) -> dict[str, str]:
         return fence.fenced(config, capture.connector, timeline)
 
     def publish(self, capture: Capture) -> None:

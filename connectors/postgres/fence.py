@@ -1,9 +1,10 @@
 """The fence: the connector reads no other timeline of the log than the one that is known to be ours.
 
 After a failover it would read on at once, before anybody has looked. What it then delivers cannot be told
-from what it had from the former server, and nothing can be proven any more. So each of its sessions begins
-with a statement that fails on another timeline. It tries again every two seconds, until a look has proven
-that nothing is missing and has moved the fence.
+from what it had from the former server, and nothing can be proven any more. So its task begins with a
+statement that fails on another timeline, and it tries again every two seconds, until a look has proven that
+nothing is missing and has moved the fence. The replication session itself does not run the statement; it
+delivers no row of a table before a session that does has read the table's columns.
 """
 
 from __future__ import annotations
@@ -33,6 +34,6 @@ def first_statements(connector: str, timeline: int | None) -> str:
     return f"{name}; SELECT CASE {_NOW} WHEN {timeline} THEN 0 ELSE ({says})::int END"
 
 
-def fenced(config: Mapping[str, str], connector: str, timeline: int) -> dict[str, str]:
-    """Return the connector's properties with a fence around this timeline."""
+def fenced(config: Mapping[str, str], connector: str, timeline: int | None) -> dict[str, str]:
+    """Return the connector's properties with a fence around this timeline; None: without one."""
     return {**config, _PROPERTY: first_statements(connector, timeline)}

@@ -49,19 +49,26 @@ def log_position(connection: Session) -> LogPosition:
     return LogPosition(found[0]["flushed"], found[0]["timeline"]) if found else LogPosition(None, None)
 
 
-def ancestry(known: Mapping[str, str], timeline: int | None) -> dict[int, int]:
-    """Return earlier timeline → position at which the log left it; empty when the server does not tell."""
+def ancestry(known: Mapping[str, str], timeline: int | None) -> dict[int, int] | None:
+    """Return earlier timeline → position at which the log left it.
+
+    Empty when the server does not tell; None when it has no session for the question now.
+    """
     if timeline is None or timeline < 2:
         return {}
     try:
-        with psycopg.connect(
+        connection = psycopg.connect(
             **{"connect_timeout": _TIMEOUT_S, "application_name": "headrace", **known},  # type: ignore[arg-type]
             replication="database",
             autocommit=True,
-        ) as connection:
-            found = connection.execute(f"TIMELINE_HISTORY {timeline:d}".encode()).fetchone()
+        )
     except psycopg.Error:
-        return {}
+        return None
+    with connection:
+        try:
+            found = connection.execute(f"TIMELINE_HISTORY {timeline:d}".encode()).fetchone()
+        except psycopg.Error:
+            return None if connection.closed else {}
     content = found[1] if found else b""
     text = content.decode() if isinstance(content, bytes) else str(content)
     parts = (line.split() for line in text.splitlines() if line.strip() and not line.startswith("#"))

@@ -47,7 +47,6 @@ def connector_properties(
     address: Mapping[str, str],
     *,
     version: int,
-    timeline: int | None = None,
     unread: Collection[TableId] = (),
 ) -> dict[str, str]:
     """Return the properties of the Debezium connector.
@@ -56,7 +55,6 @@ def connector_properties(
         capture: What to capture.
         address: libpq parameters of the database; its password is not used.
         version: Of the server, as ``server_version_num`` tells it.
-        timeline: The only one of the log that the connector may read; None: every one.
         unread: Tables that the initial snapshot leaves out.
 
     Raises:
@@ -79,7 +77,7 @@ def connector_properties(
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
-        **_database(address, host, capture, version, timeline),
+        **_database(address, host, capture, version),
         **_scope(capture, unread),
         **_stream(capture, failover_slots=version >= FAILOVER_SLOTS),
         **_values(capture),
@@ -115,9 +113,7 @@ def _options(version: int) -> str:
     return " ".join(f"-c {name}={value}" for name, value in known.items())
 
 
-def _database(
-    address: Mapping[str, str], host: str, capture: Capture, version: int, timeline: int | None
-) -> dict[str, str]:
+def _database(address: Mapping[str, str], host: str, capture: Capture, version: int) -> dict[str, str]:
     properties = {
         "database.hostname": host,
         "database.port": address.get("port", "5432"),
@@ -127,7 +123,7 @@ def _database(
         "driver.options": _options(version),
         # A run compares keys that hold a time with texts. Without a type of its own a text becomes a time.
         "driver.stringtype": "unspecified",
-        "database.initial.statements": first_statements(capture.connector, timeline),
+        "database.initial.statements": first_statements(capture.connector, capture.timeline),
         **{_TLS[name]: value for name, value in address.items() if name in _TLS},
     }
     return {**properties, "database.password": capture.password} if capture.password else properties

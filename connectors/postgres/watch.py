@@ -41,7 +41,7 @@ class PostgresWatch:
         self._learnt: list[Any] = []
         self._full: Mapping[TableId, list[str]] = {}
         self._columns: dict[TableId, tuple[str, ...]] = {}
-        self._ancestry: dict[int, Mapping[int, int]] = {}
+        self._ancestry: dict[int, Mapping[int, int] | None] = {}
 
     def look(self, known: Mapping[str, Any]) -> Sight:
         try:

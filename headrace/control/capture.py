@@ -52,6 +52,7 @@ def capture_of(context: Context, entry: SourceEntry) -> Capture:
         placeholder=entry.placeholder,
         password=secret_of(context, entry.name).placeholder,
         settings=settings_of(entry),
+        timeline=entry.timeline,
     )
 
 

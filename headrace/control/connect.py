@@ -125,7 +125,7 @@ class Connect:
         """
         running = self.state(name).running
         if running:
-            self._halt_task(name)
+            self.end_task(name)
         self.reconfigure(name, config)
         if running:
             self.resume(name)
@@ -217,11 +217,16 @@ class Connect:
         """
         if not self.state(name).running:
             return
-        self._halt_task(name)
+        self.end_task(name)
         self.resume(name)
         self._until(name, lambda state: state.running or state.failed)
 
-    def _halt_task(self, name: str) -> None:
+    def end_task(self, name: str) -> None:
+        """End the task, keep configuration and positions; return when it has ended.
+
+        Raises:
+            SourceError: When it does not end in time (``CONNECTOR_NOT_RUNNING``).
+        """
         self.stop(name)
         self._until(name, lambda state: state.connector == "STOPPED" and state.task == "ABSENT")
 

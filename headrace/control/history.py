@@ -10,7 +10,7 @@ from __future__ import annotations
 from connectors.base import Hold
 from headrace.control.registry import Registry, SourceEntry
 
-__all__ = ["left_while_loading", "moved", "note_position", "went_back"]
+__all__ = ["moved", "note_position", "went_back"]
 
 
 def went_back(entry: SourceEntry, hold: Hold, read: int | None, *, at_rest: bool) -> str:
@@ -25,7 +25,7 @@ def went_back(entry: SourceEntry, hold: Hold, read: int | None, *, at_rest: bool
     if hold.flushed is None or hold.timeline is None:
         return ""
     if entry.timeline is not None and hold.timeline != entry.timeline:
-        left = hold.ancestry.get(entry.timeline)
+        left = (hold.ancestry or {}).get(entry.timeline)
         if left is None:
             return (
                 f"the database went from timeline {entry.timeline} to {hold.timeline}, and it does not tell"
@@ -55,16 +55,6 @@ def moved(entry: SourceEntry, hold: Hold) -> bool:
     return None not in (entry.timeline, hold.timeline) and hold.timeline != entry.timeline
 
 
-def left_while_loading(entry: SourceEntry, hold: Hold) -> str:
-    """Return why a first load cannot go on: what it has read already may not be part of the new timeline."""
-    if not moved(entry, hold):
-        return ""
-    return (
-        f"the database went from timeline {entry.timeline} to {hold.timeline} while its tables were first"
-        " read: it was restored or failed over"
-    )
-
-
 def note_position(registry: Registry, entry: SourceEntry, hold: Hold, read: int | None) -> None:
     """Remember where the log was, for the next look; only after nothing was found to be wrong."""
     if hold.flushed is None:
@@ -74,8 +64,10 @@ def note_position(registry: Registry, entry: SourceEntry, hold: Hold, read: int 
         return
     with registry.begin() as session:
         found = session.get(SourceEntry, entry.name)
-        # Another life may have begun since the look: what it saw is of the former one.
-        if found is not None and not found.gap and found.tables[0].topic_id == entry.tables[0].topic_id:
+        # Another life may have begun since the look, or a failover may have been followed: what it saw is
+        # of before.
+        same = found is not None and found.tables[0].topic_id == entry.tables[0].topic_id
+        if found is not None and same and not found.gap and found.timeline == entry.timeline:
             found.timeline, found.flushed, found.read = seen
 
 

@@ -149,7 +149,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         with Connect(context.connect_url, patience=2.0) as connect:
             connector = connect.state(capture.connector)
             if hold is not None and not gap:
-                gap = gap_between(context, connect, entry, hold, connector)
+                gap = gap_between(context, connect, entry, hold, connector, acts=False)
     except HeadraceError as error:
         silent.append(Silence(error.message, error.hint))
     if gap and not entry.gap:

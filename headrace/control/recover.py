@@ -17,12 +17,15 @@ from typing import Any
 
 from sqlalchemy import delete
 
+from connectors.base import Hold
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.differences import Differences
 from headrace.control.entries import RecoveryEntry, VerdictEntry
+from headrace.control.failover import refuse_moved
 from headrace.control.gap import another_key, find_gap
+from headrace.control.history import moved
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import working_on
 from headrace.control.recovery.hand_over import hand_over
@@ -126,6 +129,9 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
             if job.run.phase == "stopping":
                 keep_digests(job)
                 job.advance("beginning")
+            if job.run.phase in ("reading", "sweeping") and _failed_over(job):
+                say("the database failed over since: it is read once more")
+                job.advance("beginning")
             if job.run.phase == "beginning":
                 reading_ms = begin_life(job)
                 job.advance("reading", reading_ms=reading_ms, gap=job.source.gap)
@@ -141,11 +147,21 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
             ]
             job.advance("sweeping", ends=ends)
         found, left_out = sweep(job)
+        refuse_moved(job.source, _hold(job), f"headrace recover {name}")
         _finish(job, left_out)
     done = Recovered(name, tuple(found), tuple(left_out))
     told = [f"{one.table} at {one.sink}" for one in left_out]
     registry.note(f"source {name}", "recovered", wrong=done.wrong, left_out=told)
     return done
+
+
+def _hold(job: Job) -> Hold:
+    return source_of(job.context, job.source).hold(capture_of(job.context, job.source))
+
+
+def _failed_over(job: Job) -> bool:
+    """Return whether the new life has read from a server that is no longer the database."""
+    return moved(job.source, _hold(job))
 
 
 @contextmanager

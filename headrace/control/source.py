@@ -6,6 +6,7 @@ import secrets as random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from connectors import registry as kinds
 from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Left, Source, most_bytes
@@ -115,6 +116,7 @@ def add(
         undo.callback(kafka.delete, made)
         entry = _register(registry, kafka, capture, kind, source, left_out)
         undo.callback(_unregister, registry, name)
+        capture = replace(capture, timeline=entry.timeline)
         large = source.large(capture.tables, settings.load_by_run_mib)
         leave_to_run(registry, entry, large)
         look_now(context, name)
@@ -232,7 +234,7 @@ def resume(context: Context, name: str) -> None:
     registry = Registry(context.registry)
     entry = registry.source(name)
     connector = capture_of(context, entry).connector
-    reason = find_gap(context, entry)
+    reason = find_gap(context, entry, acts=True)
     if reason:
         registry.gap(entry, reason)
         raise gap_error(name, reason)
@@ -252,7 +254,7 @@ def _clear_remains(
     """
     if not is_remains(connect, capture):
         return
-    left = connect.config(capture.connector)
+    left = source.fenced(capture, connect.config(capture.connector), None)  # whatever timeline it was for
     say(f"removing what an interrupted command left of {capture.source}")
     for lost in orphans(context, Registry(context.registry)):
         if lost.source == capture.source:

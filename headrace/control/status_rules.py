@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from headrace.config.pipeline import SchemaPolicy
 from headrace.control.gap import START_OVER, another_key
+from headrace.control.history import moved
 from headrace.control.limits import kafka_forgets, slot_is_near_its_end
 from headrace.control.observation import SinkSeen, SourceSeen
 from headrace.control.progress import TableProgress
@@ -57,6 +58,9 @@ def _source(seen: SourceSeen) -> Verdict:
         return Verdict(State.SNAPSHOTTING, "the initial snapshot is under way")
     if seen.connector is not None and not seen.connector.running:
         return Verdict(State.DEGRADED, f"the connector is {seen.connector.task.lower()}")
+    if seen.hold is not None and moved(seen.entry, seen.hold):
+        said = "another server has taken over; the connector waits until it is proven that it lacks nothing"
+        return Verdict(State.DEGRADED, said, f"headrace source resume {name}")
     if seen.hold is not None and not seen.hold.active:
         return Verdict(State.DEGRADED, "the connector is not connected to its slot")
     silence = age_s(seen.now_ms, seen.beat_ms)

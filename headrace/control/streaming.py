@@ -11,6 +11,7 @@ from connectors.registry import misread
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
+from headrace.control.failover import refuse_moved
 from headrace.control.first_load import note_loaded, read_again
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
@@ -161,7 +162,8 @@ def wait_streaming(
         SourceError: When the connector fails (``CONNECTOR_FAILED``), does not start
             (``CONNECTOR_NOT_STARTED``), waits for the transactions of others for too long
             (``SOURCE_WAITS``), reads another database (``SOURCE_ELSEWHERE``), begins to read again and
-            again (``SOURCE_LOAD_RESTARTS``) or tells nothing new for too long (``CONNECTOR_STALLED``).
+            again (``SOURCE_LOAD_RESTARTS``) or tells nothing new for too long (``CONNECTOR_STALLED``), or the
+            database fails over meanwhile (``SOURCE_FAILED_OVER``).
     """
     registry = Registry(context.registry)
     entry = registry.source(name)
@@ -179,6 +181,7 @@ def wait_streaming(
                     hint=f"Mend the cause, then: {again}",
                 )
             wait.bear(state)
+            refuse_moved(entry, wait.hold(), again)
             if state.running:
                 rows = sum(high for _, high in kafka.ends(topics).values())
                 # A slot that was not there at the last look may have been made before the first row.
@@ -191,6 +194,7 @@ def wait_streaming(
                             code="SOURCE_MISREAD",
                             hint=f"Then: {again}",
                         )
+                    refuse_moved(entry, wait.hold(now=True), again)
                     return
                 attempts = initial(kafka, wait.capture, registry.source(name).heard or 0).attempts
                 if attempts > _MOST_ATTEMPTS:

@@ -33,6 +33,7 @@ from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.entries import WatchEntry
+from headrace.control.failover import open_fence
 from headrace.control.first_load import begin_runs, begun_again, read_again
 from headrace.control.follow import COLUMNS_SEEN
 from headrace.control.gap import another_key, gap_between
@@ -256,11 +257,14 @@ class _Guard(threading.Thread):
             read_again(self._context, self._registry, self._kafka, entry.name)
         hold = sight.hold
         steady = hold.active and not hold.lost and not _elsewhere(entry, hold)
+        if entry.gap and _elsewhere(entry, hold):
+            with Connect(self._context.connect_url, patience=2.0) as connect:
+                open_fence(self._context, connect, entry, hold)
         if entry.gap or sight.back or (steady and self._looks % _CONNECT_EVERY):
             return
         with Connect(self._context.connect_url, patience=2.0) as connect:
             state = connect.state(capture.connector)
-            why = gap_between(self._context, connect, entry, hold, state)
+            why = gap_between(self._context, connect, entry, hold, state, acts=True)
             why = why or begun_again(self._registry, self._kafka, capture, entry)
             if not why and self._revival.is_due(state, loading=entry.loaded_ms is None):
                 self._registry.note(f"source {entry.name}", "connector restarted", why=state.trace)

@@ -17,7 +17,7 @@ from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400), pytest.mark.usefixtures("honest")]
 
 
 @pytest.fixture(scope="module")

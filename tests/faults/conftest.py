@@ -14,3 +14,10 @@ from tests.support.stack import RunningStack
 def shop(stack: RunningStack) -> Iterator[Shop]:
     with open_shop(stack, "faults") as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def _honest(request: pytest.FixtureRequest) -> None:
+    """Have each test of this folder watched, see :mod:`tests.support.honest`."""
+    if request.node.get_closest_marker("unlooked") is None:
+        request.getfixturevalue("honest")

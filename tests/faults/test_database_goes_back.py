@@ -143,6 +143,7 @@ def test_a_restored_copy_is_noticed_at_the_next_look_and_recovered(place: Place,
     assert place.recovered() >= 1001
 
 
+@pytest.mark.unlooked
 def test_a_restored_copy_that_outgrew_its_former_end_before_anybody_looked(
     place: Place, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_restored_copy_that_outgrew_its_former_end_before_anybody_looked(
     assert place.recovered() >= 30
 
 
+@pytest.mark.unlooked
 def test_a_restored_copy_is_noticed_though_nobody_asks(place: Place, tmp_path: Path) -> None:
     settle(place.context)
     copy = place.copied(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -12,8 +13,12 @@ from redis import Redis
 
 from headrace.config.source import SourceSettings
 from headrace.control import lag, recover, sink, source
+from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.entries import SourceEntry
+from headrace.control.registry import Registry
 from headrace.control.runner import ensure_engine, stop_engine
+from headrace.model.errors import SourceError
 from tests.support.database import Database
 from tests.support.stack import RunningStack
 from tests.support.standby import pair
@@ -24,10 +29,15 @@ pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 NAME = "failover"
 
 
+@pytest.mark.unlooked
 def test_a_standby_with_the_slot_takes_over_under_writers_without_a_word(
     context: Context, stack: RunningStack
 ) -> None:
-    """Nobody looks meanwhile: had the connector read on by itself, nothing could be proven any more."""
+    """Nobody looks meanwhile: had the connector read on by itself, nothing could be proven any more.
+
+    Nobody has looked since the load, either. Then a look dies right after it has let the connector through,
+    and a command that was interrupted puts the connector's former configuration back.
+    """
     with pair() as servers, Redis.from_url(stack.endpoints.redis_url) as cache:
         Database(servers.dsn).run("CREATE DATABASE shop")
         database = Database(servers.dsn.removesuffix("postgres") + "shop")
@@ -57,6 +67,9 @@ def test_a_standby_with_the_slot_takes_over_under_writers_without_a_word(
             until(lambda: len(stored()) > 200)
             refused = _refused(stack)
             stop_engine(context.run)
+            _change(context, loaded_ms=None, heard=None)
+            with Connect(context.connect_url) as connect:
+                former = connect.config(f"headrace_{NAME}")
             servers.fail_over()
             before = written[0]
             until(lambda: written[0] > before + 200)
@@ -68,6 +81,15 @@ def test_a_standby_with_the_slot_takes_over_under_writers_without_a_word(
             rows = {row[0] for row in database.run("SELECT id FROM t")}
             assert len(rows) > 400
             assert stored() == rows
+            assert (_seen(context).state, _seen(context).remedy) == (lag.State.STREAMING, "")
+
+            _change(context, timeline=1)
+            until(lambda: Registry(context.registry).source(NAME).timeline == 2)
+            with Connect(context.connect_url) as connect:
+                connect.reconfigure(f"headrace_{NAME}", former)
+            database.run("INSERT INTO t VALUES (-1)")
+            settle(context)
+            assert -1 in stored()
             assert (_seen(context).state, _seen(context).remedy) == (lag.State.STREAMING, "")
         finally:
             over.set()
@@ -99,6 +121,40 @@ def test_one_that_takes_over_while_the_tables_are_first_read_is_told(
         finally:
             sink.remove(context, "failovercache", purge=True)
             source.remove(context, NAME)
+
+
+def test_one_that_takes_over_while_a_recovery_reads(context: Context, stack: RunningStack) -> None:
+    """The recovery was of the former server: the command that goes on with it begins anew."""
+    with pair() as servers, Redis.from_url(stack.endpoints.redis_url) as cache:
+        Database(servers.dsn).run("CREATE DATABASE shop")
+        database = Database(servers.dsn.removesuffix("postgres") + "shop")
+        database.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        source.add(context, NAME, database.dsn, settings=SourceSettings(heartbeat_ms=300))
+        sink.add(context, "failovercache", "redis", settings=_url(stack), source=NAME)
+        try:
+            with ThreadPoolExecutor(1) as aside:
+                with suppress(psycopg.OperationalError), psycopg.connect(database.dsn) as waited_for:
+                    waited_for.execute("SELECT pg_current_xact_id()")  # no slot is made before its end
+                    first = aside.submit(recover.recover, context, NAME)
+                    until(lambda: first.done() or recover.plan(context, NAME).unfinished == "reading")
+                    servers.fail_over()
+                with pytest.raises(SourceError) as failed:
+                    first.result()
+            assert failed.value.code in ("SOURCE_FAILED_OVER", "SOURCE_UNREACHABLE")
+            database.run("INSERT INTO t VALUES (2)")
+            recover.recover(context, NAME)
+            settle(context)
+            assert sorted(cache.scan_iter(f"{NAME}:t:*")) == [f"{NAME}:t:{n}".encode() for n in (1, 2)]
+        finally:
+            sink.remove(context, "failovercache", purge=True)
+            source.remove(context, NAME)
+
+
+def _change(context: Context, **values: int | None) -> None:
+    """Put the registry's entry back to what it was before somebody looked."""
+    with Registry(context.registry).begin() as session:
+        for name, value in values.items():
+            setattr(session.get_one(SourceEntry, NAME), name, value)
 
 
 def _url(stack: RunningStack) -> dict[str, str]:

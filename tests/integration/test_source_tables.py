@@ -26,7 +26,12 @@ from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 from tests.support.watched import watched
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("honest"),
+]
 
 NAME, ROWS = "growing", 700
 MIRRORS = ("growsearch", "growcache", "growlake")

@@ -25,7 +25,12 @@ from tests.support.stack import RunningStack
 from tests.support.untold import NAME, QUIET, SCHEMA, UNTOLD
 from tests.support.waiting import settle, until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(500),
+    pytest.mark.usefixtures("honest"),
+]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from sqlalchemy import delete
 
@@ -88,7 +89,7 @@ def begin_life(job: Job) -> int:
         # The watcher would take the new publication for one that somebody else has changed.
         look_now(context, name)
         # Columns may have other types than before the gap. What a later look finds has a later time.
-        capture = capture_now(source, capture)
+        capture = replace(capture_now(source, capture), timeline=hold.timeline)
         _register(registry, name, capture)
         reading_ms = now_ms()
         job.say("starting the connector: it reads every table")

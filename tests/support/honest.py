@@ -1,0 +1,229 @@
+"""Looks at ``lag`` all through a test, and asks the stores whether what it calls in sync is so.
+
+A row counts when it has stood in the database, as it is, since before the time that the look proves. A row
+that only the store has counts when the database has not had it since then. What is found wrong must be found
+again at the next look, for a row may have come and gone between two.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from headrace.config.pipeline import SchemaPolicy
+from headrace.control.capture import source_of
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.lag import State, TableLag, measure
+from headrace.control.registry import Registry, SinkEntry, SourceEntry
+from headrace.demo.compare import Expected, compare
+from headrace.demo.original import Original
+from headrace.demo.pipeline import open_stores
+from headrace.demo.stores.base import Store
+from headrace.local.endpoints import Endpoints, endpoints_of
+from headrace.local.home import Home
+from headrace.model.errors import HeadraceError
+from headrace.model.schema import LogicalType, TableSchema
+from headrace.model.values import key_reader
+
+__all__ = ["Honesty", "honest"]
+
+GRACE_S = 5.0
+"""A store may be unequal for so long before green is false: the heartbeat's way, and the look itself."""
+
+COLUMNS_GRACE_S = 14.0
+"""The same after a table's columns have changed, which is not in the database's log."""
+
+_EVERY_S = 1.0
+_MOST_ROWS = 20_000
+"""Tables with more rows are not read again and again."""
+
+Place = tuple[str, str]
+"""Sink and table, as ``lag`` writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A table as the database held it.
+
+    Attributes:
+        at: When it had been read, by the monotonic clock.
+        schema: Its columns, of types that are spelled the same everywhere.
+        rows: Key → row.
+    """
+
+    at: float
+    schema: TableSchema
+    rows: Mapping[str, Mapping[str, Any]]
+
+    def standing(self, before: Scan) -> set[str]:
+        """Return the keys of the rows that were there before, as they are."""
+        return {key for key, row in self.rows.items() if before.rows.get(key) == row}
+
+
+@dataclass
+class Honesty:
+    """One thread that looks, judges and remembers.
+
+    Args:
+        context: The installation.
+        endpoints: Of its stack.
+    """
+
+    context: Context
+    endpoints: Endpoints
+    looks: int = 0
+    judged: Counter[str] = field(default_factory=Counter)
+    """Sink → how often a table of it that was called in sync was compared."""
+    false: list[str] = field(default_factory=list)
+    """What was green and wrong."""
+
+    def __post_init__(self) -> None:
+        self._registry = Registry(self.context.registry)
+        self._kafka = Kafka(self.context.kafka_bootstrap)
+        self._scans: dict[tuple[str, str], deque[Scan]] = {}
+        self._extra: dict[tuple[Place, str], float] = {}
+        self._suspects: dict[Place, set[str]] = {}
+        self._readers: dict[str, tuple[str, Store]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="honest", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join(60)
+        if not self._thread.is_alive():
+            for _, reader in self._readers.values():
+                reader.close()
+
+    def _run(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            # Servers and databases come and go in these tests; what does not answer shows nothing.
+            with suppress(Exception):
+                self._look()
+
+    def _look(self) -> None:
+        sources = self._registry.sources()
+        for source in sources:
+            with suppress(Exception):
+                self._scan(source)
+        began = time.monotonic()
+        try:
+            report = measure(self.context, self._kafka)
+        except HeadraceError:
+            return
+        self.looks += 1
+        green = {(table.sink, table.table): table for table in report.tables if _green(table)}
+        for place in self._suspects.keys() - green.keys():
+            del self._suspects[place]
+        if not green:
+            return
+        place = random.choice(sorted(self._suspects or green))
+        wrong, doubtful = self._judge(green[place], began)
+        if again := wrong & self._suspects.pop(place, set()):
+            self.false.append(f"{' '.join(place)} was called in sync: {', '.join(sorted(again)[:5])}")
+        if wrong or doubtful:
+            self._suspects[place] = wrong
+
+    def _scan(self, source: SourceEntry) -> None:
+        """Read the source's tables, and remember them as they are."""
+        password = source_of(self.context, source).password
+        dsn = make_conninfo(source.address, password=password, connect_timeout=3)
+        known = {table.schema.table: table.schema for table in source.tables}
+        for namespace in {table.schema for table in known}:
+            with Original.open(dsn, namespace) as original:
+                for schema in original.tables():
+                    if schema.table not in known or original.count(schema) > _MOST_ROWS:
+                        continue
+                    schema = _comparable(schema, known[schema.table])
+                    key_in = key_reader(schema)
+                    rows = {key_in(row).id: row for row in original.rows(schema)}
+                    scans = self._scans.setdefault((source.name, str(schema.table)), deque())
+                    scans.append(Scan(time.monotonic(), schema, rows))
+                    while len(scans) > 1 and scans[1].at < time.monotonic() - COLUMNS_GRACE_S:
+                        scans.popleft()
+
+    def _judge(self, table: TableLag, began: float) -> tuple[set[str], bool]:
+        """Return what cannot be right about a table that is called in sync, and whether to ask again."""
+        entry = self._registry.sink(table.sink)
+        scans = self._scans.get((table.source, table.table), deque[Scan]())
+        proven = began - max(GRACE_S, (table.freshness_seconds or 0.0) + 2.0)
+        before = [scan for scan in scans if scan.at < proven]
+        is_known = len({scan.schema for scan in scans}) == 1 and entry.on_schema_change != SchemaPolicy.IGNORE
+        if not before or not is_known or not self._is_here(entry):
+            return set(), False
+        store, schema = self._reader(entry), before[-1].schema
+        found = list(store.rows(schema))
+        self._scan(self._registry.source(table.source))
+        now = scans[-1]
+        if now.schema != schema:
+            return set(), False
+        self.judged[table.sink] += 1
+        expected = Expected(schema, now.rows.values())
+        seen = compare(store.name, expected, found, lambda key: store.address(schema, key))
+        standing = now.standing(before[-1])
+        wrong = {f"{key} is missing" for key in standing.intersection(seen.missing)}
+        wrong |= {f"{key} has another {seen.different[key]}" for key in standing & seen.different.keys()}
+        place = table.sink, table.table
+        known = {key: at for (where, key), at in self._extra.items() if where == place}
+        for key in known.keys() - set(seen.extra):
+            del self._extra[place, key]
+        for key in seen.extra:
+            self._extra.setdefault((place, key), now.at)
+        wrong |= {f"{key} is not to be there" for key in seen.extra if known.get(key, now.at) < before[-1].at}
+        return wrong, bool(seen.extra)
+
+    def _is_here(self, entry: SinkEntry) -> bool:
+        """Return whether the sink's target is in this stack."""
+        if entry.kind == "delta":
+            return True
+        mine = self.endpoints.redis_url if entry.kind == "redis" else self.endpoints.elasticsearch_url
+        theirs = urlsplit(str(entry.settings["url"]))
+        return (theirs.port, theirs.path.strip("/0")) == (urlsplit(mine).port, "")
+
+    def _reader(self, entry: SinkEntry) -> Store:
+        facts = repr(entry.tables)
+        if entry.name in self._readers and self._readers[entry.name][0] != facts:
+            self._readers.pop(entry.name)[1].close()
+        if entry.name not in self._readers:
+            sinks = {entry.name: entry.kind}
+            (store,) = open_stores(self.context, self.endpoints, source=entry.source, sinks=sinks)
+            self._readers[entry.name] = facts, store
+        return self._readers[entry.name][1]
+
+
+def _comparable(schema: TableSchema, mirrored: TableSchema) -> TableSchema:
+    """Return the schema with the columns that are mirrored and spelled the same everywhere."""
+    names = {column.name for column in mirrored.columns}
+    kept = tuple(c for c in schema.columns if c.name in names and c.type is not LogicalType.OTHER)
+    return replace(schema, columns=kept)
+
+
+def _green(table: TableLag) -> bool:
+    return table.state is State.STREAMING and table.lag_records == 0 and table.freshness_seconds is not None
+
+
+@pytest.fixture
+def honest(request: pytest.FixtureRequest) -> Iterator[Honesty]:
+    """Fail a test in which ``lag`` called in sync what was not, whatever else the test finds."""
+    own = [name for name in ("shop", "mirror", "place") if name in request.fixturenames]
+    context: Context = request.getfixturevalue(own[0]).context if own else request.getfixturevalue("context")
+    watching = Honesty(context, endpoints_of(Home(context.run.parent)))
+    watching.start()
+    yield watching
+    watching.stop()
+    assert not watching.false, "\n".join(watching.false[:20])
