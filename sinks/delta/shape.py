@@ -24,6 +24,9 @@ __all__ = [
     "shape_of",
 ]
 
+_NOT_SPARKS = frozenset(" ,;{}()\n\t=")
+"""Spark takes none of these in the name of a column, unless the table maps columns."""
+
 KEY = "_headrace_key"
 VERSION = "_headrace_version"
 OFFSET = "_headrace_offset"
@@ -113,6 +116,11 @@ class Shape:
     def renamed(self) -> dict[str, str]:
         """Return source name → name in the lake, for the columns where they differ."""
         return {f.column.name: f.name for f in self.fields if f.name != f.column.name}
+
+    @property
+    def unalterable(self) -> list[str]:
+        """Return the names in the lake with which Spark alters no table, unless it maps columns."""
+        return [field.name for field in self.fields if _NOT_SPARKS.intersection(field.name)]
 
 
 def _scalar(column: Column) -> pa.DataType:

@@ -101,7 +101,7 @@ class DeltaSink:
             )
         for schema in schemas:
             path = data_path(self._root, schema.table)
-            findings += there_findings(schema.table, path, self._shape(schema).arrow)
+            findings += there_findings(schema.table, path, self._shape(schema))
         return findings
 
     def prepare(self, schema: TableSchema) -> None:

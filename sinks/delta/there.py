@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from headrace.model.errors import SinkError
@@ -12,6 +11,7 @@ from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks.delta.evolve import refuse_retyped
 from sinks.delta.features import refuse_unknown
+from sinks.delta.shape import Shape
 from sinks.delta.trouble import READING, named
 
 __all__ = ["refuse_other", "there_findings"]
@@ -28,8 +28,8 @@ def refuse_other(delta: DeltaTable, path: Path, name: str) -> None:
         )
 
 
-def there_findings(table: TableId, path: Path, wanted: pa.Schema) -> list[Finding]:
-    """Return what stands in the way of a table of the lake; changes nothing.
+def there_findings(table: TableId, path: Path, wanted: Shape) -> list[Finding]:
+    """Return what stands in the way of a table of the lake, or of its other writers; changes nothing.
 
     Args:
         table: What it is to mirror.
@@ -41,13 +41,14 @@ def there_findings(table: TableId, path: Path, wanted: pa.Schema) -> list[Findin
             delta = DeltaTable(str(path))
             refuse_other(delta, path, str(table))
             refuse_unknown(delta, str(table))
-            refuse_retyped(delta, path, wanted)
+            refuse_retyped(delta, path, wanted.arrow)
     except SinkError as error:
-        return [_said(error, table)]
+        return [Finding.refused(error, table)]
     except READING as error:
-        return [_said(named(error, path, str(table)), table)]
-    return []
-
-
-def _said(error: SinkError, table: TableId) -> Finding:
-    return Finding.refused(error, table)
+        return [Finding.refused(named(error, path, str(table)), table)]
+    if not wanted.unalterable:
+        return []
+    names = ", ".join(f"“{name}”" for name in wanted.unalterable)
+    message = f"{table}: Spark reads the columns {names}, and alters no Delta table that has such names."
+    hint = "Rename them in Postgres if Spark is to alter the table, or to copy it."
+    return [Finding.warning("DELTA_COLUMN_NAME", message, hint, table)]

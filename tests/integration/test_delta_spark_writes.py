@@ -9,7 +9,9 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.model.errors import SinkError
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.contract.story import ORDERS, at, delete, order
+from sinks.delta import DeltaSink
 from tests.support.duck_lake import duck_rows
 from tests.support.lake_story import Story, rebuild, told
 from tests.support.spark_lake import SparkLake
@@ -136,3 +138,18 @@ def test_a_feature_that_spark_turns_on_is_refused_by_name(
     assert "changeDataFeed" in caught.value.message
     say(spark, story, "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')")
     goes_on(spark, story)
+
+
+def test_names_with_which_spark_alters_no_table_are_told(tmp_path: Path, spark: SparkLake) -> None:
+    sink = DeltaSink("lake", DeltaSink.Config(path=tmp_path))
+    for number, character in enumerate(" ,;{}()\n\t=-.:'~ü"):
+        names = (f"a{character}b", "id")
+        columns = tuple(Column(name, LogicalType.INT32) for name in names)
+        schema = TableSchema(TableId("public", f"t{number}"), columns, ("id",))
+        told = [found.code for found in sink.check([schema]) if found.table == schema.table]
+        sink.prepare(schema)
+        table = f"delta.`{tmp_path / 'public' / f't{number}'}`"
+        assert spark.sql(f"SELECT `{names[0]}`, id FROM {table}") == []
+        refusal = spark.refusal(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
+        assert told == (["DELTA_COLUMN_NAME"] if refusal else []), (names, refusal)
+        assert not refusal or "INVALID_CHARACTERS_IN_COLUMN_NAME" in refusal

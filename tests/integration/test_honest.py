@@ -9,7 +9,7 @@ from redis import Redis
 
 from headrace.control import sink, source
 from headrace.control.context import Context
-from headrace.control.lag import measure
+from headrace.control.lag import State, measure
 from tests.support import honest
 from tests.support.database import fresh_database
 from tests.support.honest import Honesty
@@ -30,20 +30,21 @@ def test_what_is_green_and_wrong_is_found(
         )
         source.add(context, "honest", database.dsn)
         sink.add(context, "honestcache", "redis", settings={"url": at.redis_url}, source="honest")
-        watching = Honesty(context, at)
         try:
             settle(context)
             report = measure(context)
-            watching.start()
-            until(lambda: watching.judged["honestcache"] > 2)
-            assert watching.false == []
-            monkeypatch.setattr(honest, "measure", lambda *_: report)
-            cache.delete("honest:t:1")
-            cache.set("honest:t:2", json.dumps({"id": 2, "name": "another"}))
-            cache.set("honest:t:77", json.dumps({"id": 77, "name": "never there"}))
-            for said in ("1 is missing", "2 has another ('name',)", "honest:t:77 is not to be there"):
-                until(lambda: said in "".join(watching.false))  # noqa: B023
+            with Honesty(context, at) as watching:
+                until(lambda: watching.judged["honestcache"] > 2)
+                assert watching.false == []
+                monkeypatch.setattr(honest, "measure", lambda *_: report)
+                sink.pause(context, "honestcache")  # else the first difference is healed at once
+                until(lambda: measure(context).sinks[0].state is State.PAUSED)
+                cache.delete("honest:t:1")
+                cache.set("honest:t:2", json.dumps({"id": 2, "name": "another"}))
+                cache.set("honest:t:77", json.dumps({"id": 77, "name": "never there"}))
+                for said in ("1 is missing", "2 has another ('name',)", "honest:t:77 is not to be there"):
+                    until(lambda: said in "".join(watching.false), why=lambda: str(watching.false))  # noqa: B023
         finally:
-            watching.stop()
+            cache.delete("honest:t:2", "honest:t:77")  # a purge leaves what is not ours
             sink.remove(context, "honestcache", purge=True)
             source.remove(context, "honest")

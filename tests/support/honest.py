@@ -73,7 +73,7 @@ class Scan:
 
 @dataclass
 class Honesty:
-    """One thread that looks, judges and remembers.
+    """One thread that looks, judges and remembers, while the ``with`` block lasts.
 
     Args:
         context: The installation.
@@ -98,12 +98,11 @@ class Honesty:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="honest", daemon=True)
 
-    def start(self) -> None:
-        """Begin to look."""
+    def __enter__(self) -> Honesty:
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
-        """Look no more."""
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join(60)
         if not self._thread.is_alive():
@@ -222,8 +221,6 @@ def honest(request: pytest.FixtureRequest) -> Iterator[Honesty]:
     """Fail a test in which ``lag`` called in sync what was not, whatever else the test finds."""
     own = [name for name in ("shop", "mirror", "place") if name in request.fixturenames]
     context: Context = request.getfixturevalue(own[0]).context if own else request.getfixturevalue("context")
-    watching = Honesty(context, endpoints_of(Home(context.run.parent)))
-    watching.start()
-    yield watching
-    watching.stop()
+    with Honesty(context, endpoints_of(Home(context.run.parent))) as watching:
+        yield watching
     assert not watching.false, "\n".join(watching.false[:20])

@@ -54,15 +54,25 @@ class SparkLake:
 
     def sql(self, text: str) -> list[list[Any]]:
         """Run a statement; return its rows."""
+        answer = self._answer(text)
+        assert "error" not in answer, answer["error"]
+        rows: list[list[Any]] = answer["rows"]
+        return rows
+
+    def refusal(self, text: str) -> str:
+        """Run a statement; return what Spark says against it, empty when it has carried it out."""
+        return str(self._answer(text).get("error", ""))
+
+    def _answer(self, text: str) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"sql": text}) + "\n")
         self._process.stdin.flush()
         # Spark says things of its own there, too.
-        answer = json.loads(next(line for line in self._process.stdout if line.startswith("{")))
-        assert "error" not in answer, answer["error"]
-        rows: list[list[Any]] = answer["rows"]
-        return rows
+        answer: dict[str, Any] = json.loads(
+            next(line for line in self._process.stdout if line.startswith("{"))
+        )
+        return answer
 
 
 def main(folder: Path) -> None:
