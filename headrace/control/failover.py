@@ -49,6 +49,8 @@ def after_failover(
     capture, source = capture_of(context, entry), source_of(context, entry)
     has = connect.config(capture.connector)
     wanted = source.fenced(capture, has, hold.timeline)
+    if not has:
+        return ""  # a connector that Connect has lost is another trouble
     if has != wanted:
         if not note_loaded(registry, Kafka(context.kafka_bootstrap), capture, entry):
             return (
@@ -66,7 +68,7 @@ def after_failover(
             return why
     if not acts:
         return ""
-    if has and has != wanted:
+    if has != wanted:
         connect.reconfigure(capture.connector, wanted)
     if state.connector != "PAUSED":
         connect.resume(capture.connector)
