@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOUNDED_CONVERTER",
+    "WHILE_AWAY",
     "Capture",
     "Hold",
     "Keys",
@@ -99,6 +100,10 @@ class Capture:
     def topic(self, table: TableId) -> str:
         """Return the table's topic."""
         return topic_of(self.source, table)
+
+
+WHILE_AWAY = frozenset({"SOURCE_WAL_UNBOUNDED", "SOURCE_WAL_SHORT", "SOURCE_SLOT_IDLE"})
+"""Codes of what a database does to the slot, or to its disk, while the connector is paused or down."""
 
 
 @dataclass(frozen=True, slots=True)

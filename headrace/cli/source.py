@@ -274,12 +274,16 @@ def refresh(
 @commands.command("pause")
 @fails_clearly
 def pause(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
-    """Stop reading; the database keeps the WAL meanwhile.
+    """Stop reading; the database keeps the WAL meanwhile. Told is what becomes of it.
 
     Example: `headrace source pause shop`
     """
-    source.pause(open_context(home), name)
-    _done(name, "paused", as_json)
+    found = source.pause(open_context(home), name)
+    if as_json:
+        print_json({"source": name, "done": "paused", "warnings": findings_as_dicts(found)})
+    else:
+        print_findings(found)
+        _done(name, "paused", as_json)
 
 
 @commands.command("resume")

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from connectors import registry as kinds
-from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Left, Source, most_bytes
+from connectors.base import BOUNDED_CONVERTER, WHILE_AWAY, Capture, Keys, Left, Source, most_bytes
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
@@ -28,7 +28,8 @@ from headrace.control.runner import ensure_engine
 from headrace.control.source_check import is_remains, refuse_known, refuse_taken
 from headrace.control.streaming import wait_streaming
 from headrace.control.watcher import look_now
-from headrace.model.errors import SourceError, UsageError
+from headrace.model.errors import HeadraceError, SourceError, UsageError
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId, TableSchema
 
 _FORGETS_S = 15.0
@@ -217,12 +218,21 @@ def _teardown(source: Source, capture: Capture, name: str) -> Left:
         raise
 
 
-def pause(context: Context, name: str) -> None:
-    """Stop reading; the slot keeps the WAL, which grows."""
+def pause(context: Context, name: str) -> list[Finding]:
+    """Stop reading; the slot keeps the WAL, which grows.
+
+    Returns:
+        What the database does to the slot or to its disk meanwhile; nothing when it does not answer.
+    """
     registry = Registry(context.registry)
+    entry = registry.source(name)
     with Connect(context.connect_url) as connect:
-        connect.pause(capture_of(context, registry.source(name)).connector)
+        connect.pause(capture_of(context, entry).connector)
     registry.note(f"source {name}", "paused")
+    try:
+        return [found for found in source_of(context, entry).preflight([]) if found.code in WHILE_AWAY]
+    except HeadraceError:
+        return []
 
 
 def resume(context: Context, name: str) -> None:

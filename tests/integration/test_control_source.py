@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from connectors.base import WHILE_AWAY
 from connectors.postgres import PostgresSource
 from headrace.config.kafka import KafkaAddress
 from headrace.config.source import SourceSettings
@@ -320,7 +321,14 @@ def test_topics_of_somebody_else_are_not_taken_over(
 
 
 def test_pause_and_resume_are_told(context: Context, database: Database, added: str) -> None:
-    source.pause(context, "depot")
+    database.run("ALTER SYSTEM SET idle_replication_slot_timeout = '1d'", "SELECT pg_reload_conf()")
+    try:
+        until(lambda: database.value("SHOW idle_replication_slot_timeout") == "1d")
+        said = {found.code: found for found in source.pause(context, "depot")}
+    finally:
+        database.run("ALTER SYSTEM RESET idle_replication_slot_timeout", "SELECT pg_reload_conf()")
+    assert said.keys() <= WHILE_AWAY
+    assert "86400 s: when the connector is paused" in said["SOURCE_SLOT_IDLE"].message
     until(lambda: lag.measure(context).sources[0].state is lag.State.PAUSED)
     database.run("INSERT INTO orders (id, status) VALUES (9001, 'paid')")
     told = lag.measure(context).sources[0].remedy
