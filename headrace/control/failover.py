@@ -8,10 +8,14 @@ server.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 from connectors.base import Hold
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
+from headrace.control.entries import RecoveryEntry
 from headrace.control.first_load import note_loaded
 from headrace.control.history import moved, note_position, went_back
 from headrace.control.kafka import Kafka
@@ -46,11 +50,11 @@ def after_failover(
     registry = Registry(context.registry)
     if registry.source(entry.name).timeline != entry.timeline or hold.timeline is None:
         return ""  # another has followed it since this look began, which may be of before
-    capture, source = capture_of(context, entry), source_of(context, entry)
+    capture = capture_of(context, entry)
     has = connect.config(capture.connector)
-    wanted = source.fenced(capture, has, hold.timeline)
     if not has:
         return ""  # a connector that Connect has lost is another trouble
+    wanted = source_of(context, entry).fenced(capture, has, hold.timeline)
     if has != wanted:
         if not note_loaded(registry, Kafka(context.kafka_bootstrap), capture, entry):
             return (
@@ -59,22 +63,30 @@ def after_failover(
             )
         if hold.ancestry is None:
             return ""  # the new server has not told yet where it left the former timeline
-        if acts and not state.at_rest:
-            connect.end_task(capture.connector)
-        at_rest = acts or state.at_rest
-        if why := went_back(entry, hold, delivered(connect, entry), at_rest=at_rest):
-            if acts and not state.at_rest:
-                connect.resume(capture.connector)  # it goes no further than its fence
-            return why
-    if not acts:
-        return ""
-    if has != wanted:
-        connect.reconfigure(capture.connector, wanted)
-    if state.connector != "PAUSED":
-        connect.resume(capture.connector)
-    registry.note(f"source {entry.name}", "failover followed", why=f"timeline {hold.timeline}")
-    note_position(registry, entry, hold, delivered(connect, entry))
+        with _at_rest(connect, capture.connector, state) if acts else nullcontext():
+            why = went_back(entry, hold, delivered(connect, entry), at_rest=acts or state.at_rest)
+            if why:
+                # Another look may have followed it meanwhile: then what is delivered is of the new timeline.
+                overtaken = registry.source(entry.name).timeline != entry.timeline
+                return "" if overtaken or connect.config(capture.connector) != has else why
+            if acts:
+                connect.reconfigure(capture.connector, wanted)
+    if acts:
+        if state.connector == "STOPPED":  # by a look that died before it could let the connector go on
+            connect.resume(capture.connector)
+        registry.note(f"source {entry.name}", "failover followed", why=f"timeline {hold.timeline}")
+        note_position(registry, entry, hold, delivered(connect, entry))
     return ""
+
+
+@contextmanager
+def _at_rest(connect: Connect, connector: str, state: ConnectorState) -> Iterator[None]:
+    """Have the connector's task at an end meanwhile; then it reads on, or is paused if it was."""
+    try:
+        connect.end_task(connector)
+        yield
+    finally:
+        (connect.pause if state.connector == "PAUSED" else connect.resume)(connector)
 
 
 def keep_fence(context: Context, connect: Connect, entry: SourceEntry) -> None:
@@ -86,9 +98,15 @@ def keep_fence(context: Context, connect: Connect, entry: SourceEntry) -> None:
 def open_fence(context: Context, connect: Connect, entry: SourceEntry, hold: Hold) -> None:
     """Let the connector of a source whose changes are lost read on after a failover.
 
-    There is nothing left to prove, and a slot that is not read keeps all of the database's log.
+    There is nothing left to prove, and a slot that is not read keeps all of the database's log. A recovery
+    that is under way has a fence of its own.
     """
-    if moved(entry, hold) and not hold.active:
+    registry = Registry(context.registry)
+    now = registry.source(entry.name)
+    with registry.begin() as session:
+        recovers = session.get(RecoveryEntry, entry.name) is not None
+    same = now.is_life_of(entry) and now.gap and now.timeline == entry.timeline
+    if same and not recovers and moved(entry, hold) and not hold.active:
         _fence(context, connect, entry, None)
 
 

@@ -45,6 +45,9 @@ COLUMNS_GRACE_S = 14.0
 """The same after a table's columns have changed, which is not in the database's log."""
 
 _EVERY_S = 1.0
+_LAST_LOOKS = 3
+"""What was found wrong once may be looked at so often again when a test has ended."""
+
 _MOST_ROWS = 20_000
 """Tables with more rows are not read again and again."""
 
@@ -105,6 +108,10 @@ class Honesty:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join(60)
+        for _ in range(_LAST_LOOKS):
+            if self._suspects and not self._thread.is_alive():
+                with suppress(Exception):
+                    self._look()
         if not self._thread.is_alive():
             for _, reader in self._readers.values():
                 reader.close()
@@ -169,7 +176,7 @@ class Honesty:
         found = list(store.rows(schema))
         self._scan(self._registry.source(table.source))
         now = scans[-1]
-        if now.schema != schema:
+        if now.schema != schema or now.at < began:
             return set(), False
         self.judged[table.sink] += 1
         expected = Expected(schema, now.rows.values())
