@@ -121,6 +121,7 @@ def test_a_refresh_without_rereading_is_not_green(mirror: Mirror) -> None:
 
 
 def test_a_renamed_and_a_dropped_column_are_followed(mirror: Mirror) -> None:
+    """Each change is followed by reading the table anew, which three stores have to show."""
     mirror.database.run(
         "ALTER TABLE things RENAME COLUMN name TO title",
         "ALTER TABLE things DROP COLUMN colour",

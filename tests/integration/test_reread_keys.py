@@ -38,14 +38,25 @@ KEYS = {
     "ids": ("uuid", "md5(i::text)::uuid", ""),
     "spans": ("interval", "i * interval '1 month 2 days 3 microseconds'", ""),
     "ranges": ("tstzrange", f"tstzrange({DAY}, {DAY} + i * interval '1 s')", ""),
+    "labels": ("label", "('l' || i)::label", ""),
+    "amounts": ("numeric", "i * 1.1", "VALUES (-1, 'NaN'::{0}), (-2, 1e30 + 0.1), (-3, -0.000001)"),
+    "roots": ("float8", "sqrt(i)", "VALUES (-1, 'NaN'::{0}), (-2, '-Infinity'), (-3, 1e-300)"),
+    "halves": ("real", "sqrt(i)::real", ""),
+    "prints": ("bytea", "decode(md5(i::text), 'hex')", "VALUES (-1, ''::{0})"),
+    "spells": ("int4range", "int4range(i, i + 2)", "VALUES (-1, 'empty'::{0}), (-2, '(,0)')"),
+    "hosts": ("inet", "'10.0.0.0'::inet + i * 7", "VALUES (-1, '::1/64'::{0})"),
+    "masks": ("bit(8)", "i::bit(8)", ""),
 }  # fmt: skip
 """Table → type of its key, the key of row i, and rows besides."""
+
+
+LABELS = f"CREATE TYPE label AS ENUM ({', '.join(f"'l{1 + i * 7 % ROWS}'" for i in range(ROWS))})"
 
 
 @pytest.fixture(scope="module")
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, "keys") as database:
-        database.run("CREATE EXTENSION citext", "CREATE DOMAIN moment AS timestamptz NOT NULL")
+        database.run("CREATE EXTENSION citext", "CREATE DOMAIN moment AS timestamptz NOT NULL", LABELS)
         for table, (kind, key, odd) in KEYS.items():
             database.run(
                 f"CREATE TABLE {table} (n int NOT NULL, k {kind} PRIMARY KEY)",
