@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from headrace.model.change import Change, Op
 from headrace.model.claim import Claim
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.life import is_among
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
@@ -68,7 +68,7 @@ class MemorySink:
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
         del schemas
         message = "The memory sink forgets everything when its process ends."
-        return [Finding(Severity.WARNING, "MEMORY_FORGETS", message, "Use it for tests only.")]
+        return [Finding.warning("MEMORY_FORGETS", message, "Use it for tests only.")]
 
     def prepare(self, schema: TableSchema) -> None:
         self._store.tables.setdefault(schema.table, {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from connectors.postgres.session import Session, rows
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import LogicalType, TableSchema
 
 __all__ = ["check_spread"]
@@ -47,8 +47,7 @@ def check_spread(connection: Session, schema: TableSchema, full: str) -> Iterato
     (facts,) = rows(connection, _FACTS, table.schema, table.name)
     large = set(facts["large"]) & {column.name for column in schema.told} - set(schema.key)
     if large and not facts["full"]:
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             "SOURCE_SPREAD_IDENTITY",
             f"{table} may hold large values ({', '.join(sorted(large))}): when a row's key changes, those"
             " that stay as they are would be left behind in another partition.",
@@ -57,8 +56,7 @@ def check_spread(connection: Session, schema: TableSchema, full: str) -> Iterato
     for column in schema.key_columns:
         loose = column.native == "citext" or column.name in facts["loose"]
         if column.type not in _SPELLED_ONE_WAY or column.dimensions or loose:
-            yield Finding(
-                Severity.ERROR,
+            yield Finding.error(
                 "SOURCE_SPREAD_KEY",
                 f"The key of {table} uses {column.name} ({column.native}), whose values have more than one"
                 " spelling: changes of a row would not stay in one partition.",

@@ -85,16 +85,12 @@ def check_values(connection: Session, table: TableId, captured: Collection[str])
         message = (
             f"{table}: not all values of {names} could be looked at for what the connector cannot deliver."
         )
-        yield Finding(
-            Severity.WARNING, "SOURCE_VALUES_UNSEEN", message, "See docs/types.md for which those are."
-        )
+        yield Finding.warning("SOURCE_VALUES_UNSEEN", message, "See docs/types.md for which those are.")
         return
     for number, (name, _, what) in enumerate(suspects):
         if answer[str(number)]:
             message = f"{table}: column {name} holds {what}."
-            yield Finding(
-                Severity.ERROR, "SOURCE_VALUES", message, "Correct such values, or leave the table out."
-            )
+            yield Finding.error("SOURCE_VALUES", message, "Correct such values, or leave the table out.")
 
 
 def refuse_values(connection: Session, tables: Iterable[TableSchema]) -> None:

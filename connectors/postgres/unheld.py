@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from connectors.postgres.session import Session, identifier, rows
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
 __all__ = ["count_unheld"]
@@ -63,8 +63,7 @@ def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> 
     for name, _, what in asked:
         if answer[name]:
             many = "1 value is" if answer[name] == 1 else f"{answer[name]} values are"
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 "SOURCE_VALUES_UNHELD",
                 f"{table}: {many} {what} in column {name}. Elasticsearch and Redis keep it as text; a"
                 " lake has none like it and sets the rows aside.",

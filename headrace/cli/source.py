@@ -274,7 +274,7 @@ def refresh(
 @commands.command("pause")
 @fails_clearly
 def pause(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None:
-    """Stop reading; the database keeps the WAL meanwhile. Told is what becomes of it.
+    """Stop reading; the database keeps the WAL meanwhile. Warns when it may lose the slot or fill its disk.
 
     Example: `headrace source pause shop`
     """

@@ -17,7 +17,7 @@ from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
 from headrace.control.entries import RecoveryEntry
 from headrace.control.first_load import note_loaded
-from headrace.control.history import moved, note_position, went_back
+from headrace.control.history import moved, not_proven, note_position
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import SourceError
@@ -64,8 +64,7 @@ def after_failover(
         if hold.ancestry is None:
             return ""  # the new server has not told yet where it left the former timeline
         with _at_rest(connect, capture.connector, state) if acts else nullcontext():
-            why = went_back(entry, hold, delivered(connect, entry), at_rest=acts or state.at_rest)
-            if why:
+            if why := not_proven(entry, hold, delivered(connect, entry)):
                 # Another look may have followed it meanwhile: then what is delivered is of the new timeline.
                 overtaken = registry.source(entry.name).timeline != entry.timeline
                 return "" if overtaken or connect.config(capture.connector) != has else why

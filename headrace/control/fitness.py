@@ -77,8 +77,7 @@ def shared_topics(tables: Sequence[TableId]) -> list[Finding]:
         other = first.setdefault(topic_of("", table), table)
         if other != table:
             found.append(
-                Finding(
-                    Severity.ERROR,
+                Finding.error(
                     "SOURCE_TOPIC_SHARED",
                     f"{other} and {table} would share one topic: Kafka allows letters, digits, dot, dash and"
                     " underscore in its name, and all else becomes an underscore.",

@@ -10,11 +10,11 @@ from __future__ import annotations
 from connectors.base import Hold
 from headrace.control.registry import Registry, SourceEntry
 
-__all__ = ["moved", "note_position", "went_back"]
+__all__ = ["moved", "not_proven", "note_position", "went_back"]
 
 
 def went_back(entry: SourceEntry, hold: Hold, read: int | None, *, at_rest: bool) -> str:
-    """Return why the database is not, or not provably, the one that was followed; empty when it is.
+    """Return why a database on the timeline that was followed is an earlier state of it; empty if it is not.
 
     Args:
         entry: What was seen of it before.
@@ -22,22 +22,7 @@ def went_back(entry: SourceEntry, hold: Hold, read: int | None, *, at_rest: bool
         read: Up to which position of the log the connector has delivered, asked after ``hold``.
         at_rest: Whether the connector delivers nothing now.
     """
-    if hold.flushed is None or hold.timeline is None:
-        return ""
-    if entry.timeline is not None and hold.timeline != entry.timeline:
-        left = (hold.ancestry or {}).get(entry.timeline)
-        if left is None:
-            return (
-                f"the database went from timeline {entry.timeline} to {hold.timeline}, and it does not tell"
-                " where: it was restored or failed over"
-            )
-        if read is None or read > left:
-            return (
-                f"the database went to timeline {hold.timeline} at {_lsn(left)}, and it is not proven that"
-                f" all that was delivered, up to {_lsn(read)}, came before: it was restored or failed over"
-            )
-        if hold.confirmed is not None and hold.confirmed > read:
-            return f"the slot of the new timeline begins {hold.confirmed - read} bytes after what was read"
+    if hold.flushed is None:
         return ""
     # Asked after the database, a position that still moves may be above; one of an earlier look may not.
     known = [entry.flushed, entry.read, read if at_rest else None]
@@ -47,6 +32,30 @@ def went_back(entry: SourceEntry, hold: Hold, read: int | None, *, at_rest: bool
             f"the database's log ends at {_lsn(hold.flushed)} and was seen at {_lsn(highest)} before:"
             " it was restored to an earlier state"
         )
+    return ""
+
+
+def not_proven(entry: SourceEntry, hold: Hold, read: int | None) -> str:
+    """Return why it is not proven that another timeline has all that was delivered; empty when it is.
+
+    Args:
+        entry: What was seen before, on the former timeline.
+        hold: What the database says now.
+        read: Up to which position of the former log the connector has delivered.
+    """
+    left = (hold.ancestry or {}).get(entry.timeline or 0)
+    if left is None:
+        return (
+            f"the database went from timeline {entry.timeline} to {hold.timeline}, and it does not tell"
+            " where: it was restored or failed over"
+        )
+    if read is None or read > left:
+        return (
+            f"the database went to timeline {hold.timeline} at {_lsn(left)}, and it is not proven that"
+            f" all that was delivered, up to {_lsn(read)}, came before: it was restored or failed over"
+        )
+    if hold.confirmed is not None and hold.confirmed > read:
+        return f"the slot of the new timeline begins {hold.confirmed - read} bytes after what was read"
     return ""
 
 

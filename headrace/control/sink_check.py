@@ -84,8 +84,7 @@ def _targets(
     except HeadraceError as error:
         yield Finding.refused(error)
     for table, claim in strangers(context, entry.name, sink, schemas).items():
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             "SINK_TARGET_TAKEN",
             f"Sink {claim.sink} of another installation, {claim.home}, writes to the target of {table}.",
             "Choose another prefix or path; or, when the other is gone for good, add --take-over.",
@@ -98,8 +97,7 @@ def _history(context: Context, source: str, captured: Sequence[SourceTableEntry]
     lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
     for table in captured:
         if table.topic in lost:
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 "SINK_HISTORY_GONE",
                 f"Kafka no longer holds every row of {table.schema.table}: it needs a resnapshot.",
                 f"headrace resnapshot {source} {table.schema.table}",

@@ -12,7 +12,7 @@ from headrace.config.pipeline import write_private
 from headrace.config.references import ENVIRONMENT, FILE, is_reference, read_reference, taken_apart
 from headrace.control.context import Context
 from headrace.model.errors import UsageError
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from sinks import registry as kinds
 from sinks.shadow import refuse_setting
 
@@ -103,8 +103,7 @@ def shown_secrets(kind: str, given: Mapping[str, Any]) -> list[Finding]:
     if not literal:
         return []
     return [
-        Finding(
-            Severity.WARNING,
+        Finding.warning(
             "SECRET_ON_COMMAND_LINE",
             f"A secret was written on the command line ({', '.join(sorted(literal))}): "
             "others on this machine may have seen it, and the shell remembers it.",

@@ -16,7 +16,7 @@ from headrace.control.kafka import Kafka
 from headrace.control.lost import password_left
 from headrace.control.registry import Registry
 from headrace.model.errors import HeadraceError, SourceError, UsageError
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
 __all__ = ["check", "is_remains", "refuse_known", "refuse_taken"]
@@ -83,8 +83,7 @@ def _installation(context: Context, source: Source, capture: Capture) -> Iterato
     try:
         with Connect(context.connect_url) as connect:
             if not connect.converts(BOUNDED_CONVERTER):
-                yield Finding(
-                    Severity.WARNING,
+                yield Finding.warning(
                     "CONNECT_LARGE_RECORDS",
                     f"Connect lacks {BOUNDED_CONVERTER}: a record above the limit stops the source.",
                     "Put the class on the worker's plugin path and start the worker again.",

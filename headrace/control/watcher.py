@@ -257,7 +257,7 @@ class _Guard(threading.Thread):
             read_again(self._context, self._registry, self._kafka, entry.name)
         hold = sight.hold
         steady = hold.active and not hold.lost and not _elsewhere(entry, hold)
-        if entry.gap and _elsewhere(entry, hold):
+        if entry.gap and moved(entry, hold):
             with Connect(self._context.connect_url, patience=2.0) as connect:
                 open_fence(self._context, connect, entry, hold)
         if entry.gap or sight.back or (steady and self._looks % _CONNECT_EVERY):

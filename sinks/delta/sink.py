@@ -13,7 +13,7 @@ from typing import ClassVar
 from headrace.model.change import Change
 from headrace.model.claim import Claim
 from headrace.model.errors import SinkError, SinkUnavailable
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.life import is_among, topic_in
 from headrace.model.outcome import Outcome
@@ -82,23 +82,15 @@ class DeltaSink:
             free = shutil.disk_usage(folder).free
         except OSError as error:
             message = f"The lake's directory {self._root} cannot be written: {error.strerror}."
-            return [
-                Finding(
-                    Severity.ERROR, "DELTA_PATH", message, "Give the sink a directory this user may write."
-                )
-            ]
-        findings = [Finding(Severity.OK, "DELTA_PATH", f"The lake's directory {self._root} can be written.")]
+            return [Finding.error("DELTA_PATH", message, "Give the sink a directory this user may write.")]
+        findings = [Finding.ok("DELTA_PATH", f"The lake's directory {self._root} can be written.")]
         owner = owner_of(self._root)
         if owner not in (None, self.name):
             message = f"The lake's directory {self._root} belongs to the sink “{owner}”."
-            findings.append(
-                Finding(Severity.ERROR, "DELTA_PATH_TAKEN", message, "Give each sink its own directory.")
-            )
+            findings.append(Finding.error("DELTA_PATH_TAKEN", message, "Give each sink its own directory."))
         if free < _LITTLE_SPACE:
             message = f"Only {free >> 20} MiB are free at {self._root}."
-            findings.append(
-                Finding(Severity.WARNING, "DELTA_LITTLE_SPACE", message, "Free some space first.")
-            )
+            findings.append(Finding.warning("DELTA_LITTLE_SPACE", message, "Free some space first."))
         for schema in schemas:
             path = data_path(self._root, schema.table)
             findings += there_findings(schema.table, path, self._shape(schema))

@@ -62,16 +62,14 @@ def _cluster(client: Client, url: str) -> list[Finding]:
         health = client.request("GET", "/_cluster/health?filter_path=status").json()["status"]
     except SinkError as error:
         return [Finding.refused(error)]
-    found = [Finding(Severity.OK, "ES_REACHABLE", f"Elasticsearch {version} answers at {mask_url(url)}.")]
+    found = [Finding.ok("ES_REACHABLE", f"Elasticsearch {version} answers at {mask_url(url)}.")]
     if reply.headers.get("x-elastic-product") != "Elasticsearch":
         message = "The server does not call itself Elasticsearch; only that is tested."
-        found.append(Finding(Severity.WARNING, "ES_OTHER_PRODUCT", message))
+        found.append(Finding.warning("ES_OTHER_PRODUCT", message))
     elif int(version.split(".")[0]) < _OLDEST_MAJOR:
         hint = f"Upgrade to {_OLDEST_MAJOR} or later."
-        found.append(Finding(Severity.ERROR, "ES_VERSION", f"Elasticsearch {version} is too old.", hint))
+        found.append(Finding.error("ES_VERSION", f"Elasticsearch {version} is too old.", hint))
     if health == "red":
         hint = "Ask GET _cluster/allocation/explain why."
-        found.append(
-            Finding(Severity.WARNING, "ES_RED", "Some index of the cluster has no primary shard.", hint)
-        )
+        found.append(Finding.warning("ES_RED", "Some index of the cluster has no primary shard.", hint))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from sinks.elasticsearch.client import Client
 
 __all__ = ["shard_findings"]
@@ -37,8 +37,7 @@ def shard_findings(client: Client, indexes: int, shards: int, replicas: int | No
     if needed <= room:
         return []
     return [
-        Finding(
-            Severity.ERROR,
+        Finding.error(
             "ES_SHARDS",
             f"The sink needs {needed} shards; the cluster takes {max(room, 0)} more ({limits[0]} a node).",
             f"Raise {_LIMIT} to {int(limits[0]) + needed}; or name fewer tables with --table, or"

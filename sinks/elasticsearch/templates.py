@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from sinks.elasticsearch.client import Client, path
 
 __all__ = ["template_findings"]
@@ -66,14 +66,14 @@ def _findings(client: Client, template: _Template, index: str) -> list[Finding]:
         message = (
             f"The index template {template.name} makes a data stream of {index}, which takes no updates."
         )
-        return [Finding(Severity.ERROR, "ES_TEMPLATE_DATA_STREAM", message, hint)]
+        return [Finding.error("ES_TEMPLATE_DATA_STREAM", message, hint)]
     told = client.request("POST", path("_index_template", "_simulate_index", index), see=(403,))
     if told.status == 403:
         message = f"What the index template {template.name} makes of {index} may not be looked at."
         hint = (
             "It must run no pipeline and keep whole documents. The privilege manage_index_templates shows it."
         )
-        return [Finding(Severity.WARNING, "ES_TEMPLATE_UNSEEN", message, hint)]
+        return [Finding.warning("ES_TEMPLATE_UNSEEN", message, hint)]
     made = told.json()["template"]
     settings: Mapping[str, Any] = made.get("settings", {}).get("index", {})
     mappings: Mapping[str, Any] = made.get("mappings", {})
@@ -87,4 +87,4 @@ def _findings(client: Client, template: _Template, index: str) -> list[Finding]:
     if mappings.get("_routing", {}).get("required") in (True, "true"):
         found.append("asks for a routing value (_routing)")
     message = f"The index template {template.name} {' and '.join(found)} in {index}; rows would not be equal."
-    return [Finding(Severity.ERROR, "ES_TEMPLATE_CHANGES", message, hint)] if found else []
+    return [Finding.error("ES_TEMPLATE_CHANGES", message, hint)] if found else []

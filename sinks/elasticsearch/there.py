@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks.elasticsearch.client import Client, path
 
@@ -36,7 +36,7 @@ def there_findings(
     indexes: Mapping[str, Mapping[str, Any]] = told.json() if told.status == 200 else {}
     for name, about in indexes.items():
         if name in (alias, stones):
-            yield Finding(Severity.ERROR, "ES_NAME_TAKEN", *name_taken(name), table)
+            yield Finding.error("ES_NAME_TAKEN", *name_taken(name), table)
         elif alias in about["aliases"]:
             yield from _retyped(table, name, about["mappings"].get("properties", {}), wanted)
 
@@ -54,8 +54,7 @@ def _retyped(
         if old != new
     ]
     if others:
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             "ES_MAPPING_CONFLICT",
             f"The index {index} cannot take the columns of {table}: {'; '.join(others)}.",
             "Give the sink another prefix; or delete the index, when nobody needs it any more.",

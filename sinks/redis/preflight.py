@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 from sinks.redis.client import Client, refusal
 
 __all__ = ["findings"]
@@ -24,27 +24,23 @@ def findings(client: Client) -> list[Finding]:
         refused = refusal(error)
         return [Finding.refused(refused)]
     version = str(info.get("redis_version", "0"))
-    found = [Finding(Severity.OK, "REDIS_REACHABLE", f"Redis {version} answers.")]
+    found = [Finding.ok("REDIS_REACHABLE", f"Redis {version} answers.")]
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         found.append(
-            Finding(
-                Severity.ERROR, "REDIS_VERSION", f"Redis {version} is too old.", "Upgrade to 6.2 or later."
-            )
+            Finding.error("REDIS_VERSION", f"Redis {version} is too old.", "Upgrade to 6.2 or later.")
         )
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         message = f"maxmemory-policy is {policy}: Redis would drop rows, and worse, versions, without a word."
         hint = "CONFIG SET maxmemory-policy noeviction  (and the same in redis.conf)"
-        found.append(Finding(Severity.ERROR, "REDIS_EVICTS", message, hint))
+        found.append(Finding.error("REDIS_EVICTS", message, hint))
     if info.get("role") == "slave":
-        found.append(
-            Finding(Severity.ERROR, "REDIS_READONLY", "The server is a replica.", "Use the primary's url.")
-        )
+        found.append(Finding.error("REDIS_READONLY", "The server is a replica.", "Use the primary's url."))
     if info.get("cluster_enabled"):
         hint = "Use a Redis without cluster mode."
-        found.append(Finding(Severity.ERROR, "REDIS_CLUSTER", "Redis Cluster is not supported yet.", hint))
+        found.append(Finding.error("REDIS_CLUSTER", "Redis Cluster is not supported yet.", hint))
     if not info.get("aof_enabled"):
         message = "No append-only file: a crash of Redis loses what was written since its last dump."
         hint = "CONFIG SET appendonly yes  (and the same in redis.conf)"
-        found.append(Finding(Severity.WARNING, "REDIS_NO_AOF", message, hint))
+        found.append(Finding.warning("REDIS_NO_AOF", message, hint))
     return found

@@ -81,6 +81,7 @@ def database(stack: RunningStack, context: Context) -> Iterator[Database]:
 
 
 def test_keys_of_every_kind_are_read_whole(database: Database, context: Context, stack: RunningStack) -> None:
+    """Its time is that of a resnapshot of a table for each kind of key, each read by its own way."""
     with redis.Redis.from_url(stack.endpoints.redis_url, decode_responses=True) as cache:
         for table in (*KEYS, "parted"):
             names = sorted(cache.scan_iter(f"keys:{table}:*", count=1000))

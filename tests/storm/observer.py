@@ -16,7 +16,7 @@ from psycopg import sql
 
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.lag import LagReport, State, TableLag, measure
+from headrace.control.lag import LagReport, TableLag, measure
 from headrace.demo.compare import compare
 from headrace.demo.stores.base import Store
 from headrace.model.errors import HeadraceError
@@ -25,6 +25,7 @@ from headrace.model.schema import TableSchema
 from headrace.model.values import key_of
 from tests.storm.content import Contents
 from tests.storm.witness import TABLE, Ledger
+from tests.support.honest import is_green
 
 __all__ = ["CATALOGUE_GRACE_S", "CHANGING", "GRACE_S", "FalseGreen", "Observer", "Stores"]
 
@@ -162,7 +163,7 @@ class Observer:
         except HeadraceError:
             return
         self.last, self.looks = report, self.looks + 1
-        green = [table for table in report.tables if _green(table)]
+        green = [table for table in report.tables if is_green(table)]
         self.greens += bool(green)
         for table in green:
             self._judge(table, began)
@@ -270,7 +271,3 @@ def _key(sampled: _Sampled) -> Key:
 
 def _plain(value: object) -> object:
     return str(value) if isinstance(value, UUID) else value
-
-
-def _green(table: TableLag) -> bool:
-    return table.state is State.STREAMING and table.lag_records == 0

@@ -36,7 +36,7 @@ from headrace.model.errors import HeadraceError
 from headrace.model.schema import LogicalType, TableSchema
 from headrace.model.values import key_reader
 
-__all__ = ["Honesty", "honest"]
+__all__ = ["Honesty", "honest", "is_green"]
 
 GRACE_S = 5.0
 """A store may be unequal for so long before green is false: the heartbeat's way, and the look itself."""
@@ -133,7 +133,7 @@ class Honesty:
         except HeadraceError:
             return
         self.looks += 1
-        green = {(table.sink, table.table): table for table in report.tables if _green(table)}
+        green = {(table.sink, table.table): table for table in report.tables if is_green(table)}
         for place in self._suspects.keys() - green.keys():
             del self._suspects[place]
         if not green:
@@ -219,8 +219,9 @@ def _comparable(schema: TableSchema, mirrored: TableSchema) -> TableSchema:
     return replace(schema, columns=kept)
 
 
-def _green(table: TableLag) -> bool:
-    return table.state is State.STREAMING and table.lag_records == 0 and table.freshness_seconds is not None
+def is_green(table: TableLag) -> bool:
+    """Return whether status says of a table that its store has all of it."""
+    return table.state is State.STREAMING and table.lag_records == 0
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from connectors.base import Hold
 from headrace.control.connect import ConnectorState
-from headrace.control.history import went_back
+from headrace.control.history import moved, not_proven, went_back
 from headrace.control.registry import SourceEntry
 
 
@@ -41,12 +41,6 @@ def _hold(
         (_hold(1001), 1200, True, "earlier state"),
         (_hold(999), 900, False, "earlier state"),
         (_hold(None, None), 900, True, ""),  # a standby says nothing
-        (_hold(2000, 2), 900, True, "does not tell where"),
-        (_hold(2000, 2, left=950), 900, True, ""),
-        (_hold(940, 2, left=930), 900, True, ""),  # what was written and never delivered is nobody's loss
-        (_hold(2000, 2, left=890), 900, True, "not proven"),
-        (_hold(2000, 2, left=950), None, True, "not proven"),
-        (_hold(2000, 2, left=950, confirmed=940), 900, True, "40 bytes after"),
     ],
 )
 def test_a_database_that_went_back_is_told_from_one_that_did_not(
@@ -56,8 +50,28 @@ def test_a_database_that_went_back_is_told_from_one_that_did_not(
     assert said in found if said else not found
 
 
+@pytest.mark.parametrize(
+    ("hold", "read", "said"),
+    [
+        (_hold(2000, 2), 900, "does not tell where"),
+        (_hold(2000, 2, left=950), 900, ""),
+        (_hold(940, 2, left=930), 900, ""),  # what was written and never delivered is nobody's loss
+        (_hold(2000, 2, left=890), 900, "not proven"),
+        (_hold(2000, 2, left=950), None, "not proven"),
+        (_hold(2000, 2, left=950, confirmed=940), 900, "40 bytes after"),
+    ],
+)
+def test_another_timeline_has_all_that_was_delivered_or_it_is_not_proven(
+    hold: Hold, read: int | None, said: str
+) -> None:
+    assert moved(_entry(), hold)
+    found = not_proven(_entry(), hold, read)
+    assert said in found if said else not found
+
+
 def test_what_was_never_seen_is_no_reason() -> None:
     fresh = _entry(timeline=None, flushed=None, read=None)
+    assert not moved(fresh, _hold(10, 7))
     assert went_back(fresh, _hold(10, 7), None, at_rest=False) == ""
 
 
