@@ -189,7 +189,19 @@ AIMS: tuple[Aim, ...] = (
         for rank, most in ranks
     ),
     _most("Delta, eight busy tables: p50 ≤ 3 s", "latency.half.lake.p50", 3000.0),
-    _most("The watcher of a source takes ≤ 1 % of a core", "idle.watcher", 1.0),
+    *(
+        _ratio(
+            f"While a table is read anew, p99 of another in {store} ≤ 1.5 × before",
+            f"resnapshot.latency.{key}.p99",
+            "before",
+            0.67,
+        )
+        for key, store in (("search", "Elasticsearch"), ("cache", "Redis"), ("lake", "the lake"))
+    ),
+    _ratio(
+        "A run of ten times the rows takes no more memory", "resnapshot.memory", "a tenth of the rows", 0.9
+    ),
+    _most("The watcher of a source of 50 tables takes ≤ 1 % of a core", "idle.watcher", 1.0),
     *(
         _most(
             f"10,000 rows in one transaction visible in {store} ≤ 2 s",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headrace.demo.original import Original
@@ -14,7 +14,7 @@ from tests.bench.suite import Benchmark, Setting
 from tests.support.shop import Shop, open_shop
 from tests.support.stack import running_stack
 
-__all__ = ["BENCHMARKS"]
+__all__ = ["BENCHMARKS", "shown"]
 
 _LOADS = ("light", "steady", "half")
 _STEADY = 20.0
@@ -92,19 +92,27 @@ def _run(
 
 
 def _markers(shop: Shop, seconds: float, rate: float) -> tuple[Mapping[str, Latencies], int]:
+    people = shop.people(seed=2, rate=rate) if rate else None
+    if people is not None:
+        people.start()
+    found, written = shown(shop, lambda: time.sleep(seconds))
+    changes = people.stop().changes if people is not None else 0
+    return found, changes + written
+
+
+def shown(
+    shop: Shop, work: Callable[[], object], *, every: float = _MARKER_EVERY_S
+) -> tuple[Mapping[str, Latencies], int]:
+    """Return store → how long each marker took to be seen during ``work``; and how many there were."""
     with Original.open(shop.dsn) as original:
         marked = next(schema for schema in original.tables() if schema.table.name == MARKED)
     with shop.stores() as stores:
         pauses = {store: _ASK_EVERY_S[store.name.removeprefix("bench_")] for store in stores}
-        people = shop.people(seed=2, rate=rate) if rate else None
-        if people is not None:
-            people.start()
-        markers = Markers(shop.dsn, marked, pauses, every=_MARKER_EVERY_S)
+        markers = Markers(shop.dsn, marked, pauses, every=every)
         markers.start()
-        time.sleep(seconds)
+        work()
         found = markers.stop(patience=30)
-        changes = people.stop().changes if people is not None else 0
-    return {name.removeprefix("bench_"): times for name, times in found.items()}, changes + markers.written
+    return {name.removeprefix("bench_"): times for name, times in found.items()}, markers.written
 
 
 def _results(

@@ -20,6 +20,8 @@ MODULES: tuple[str, ...] = (
     "tests.bench.drain.benchmarks",
     "tests.bench.peers.benchmarks",
     "tests.bench.latency",
+    "tests.bench.resnapshot",
+    "tests.bench.sweeps",
     "tests.bench.idle",
     "tests.bench.large",
     "tests.bench.scale",

@@ -119,8 +119,8 @@ def mirrored(
     context, stores = open_context(stack.home.root), store_settings(stack, name)
     with fresh_database(stack.endpoints.postgres_dsn, name) as database:
         database.run(*statements)
-        beat = SourceSettings(heartbeat_ms=300, partitions=partitions, **settings)
-        source.add(context, name, database.dsn, schemas=schemas, keys=keys, settings=beat, wait=False)
+        given = SourceSettings(**{"heartbeat_ms": 300, "partitions": partitions, **settings})
+        source.add(context, name, database.dsn, schemas=schemas, keys=keys, settings=given, wait=False)
         for short, kind in KINDS.items():
             policy = policies.get(short, SchemaPolicy.LENIENT)
             sink.add(

@@ -12,6 +12,7 @@ TITLES: Mapping[str, str] = {
     "drain": "Draining a backlog",
     "peer": "Beside others",
     "latency": "From commit to visible",
+    "resnapshot": "Reading a table anew",
     "idle": "At rest",
     "large": "Large transactions",
     "scale": "With the size of what is mirrored",
