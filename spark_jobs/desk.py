@@ -14,7 +14,7 @@ from typing import Any
 from headrace.config.pipeline import PipelineSpec, write_private
 from headrace.config.request import Request
 from headrace.model.change import Ignored, Origin, Record
-from headrace.model.errors import HeadraceError, named, naming
+from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable, named, naming
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
 from spark_jobs.apply import apply_records, sink_of
@@ -76,12 +76,17 @@ class Desk:
                 with self._turn, naming(self._spec.source, self._spec.sink):
                     answer = self._answer(request)
             except Exception as error:  # noqa: BLE001 - whatever it is; a request that stays is tried for ever
-                told = explain(error)
-                hint = named(told["hint"], source=self._spec.source, sink=self._spec.sink)
-                answer = {"error": {**told, "hint": hint}}
+                answer = {"error": self._told(error)}
             if wanted:
                 write_private(path.with_suffix(".answer"), json.dumps(answer))
             path.unlink(missing_ok=True)
+
+    def _told(self, error: Exception) -> dict[str, Any]:
+        told = explain(error)
+        hint = named(told["hint"], source=self._spec.source, sink=self._spec.sink)
+        table = error.table if isinstance(error, SinkError) else None
+        later = isinstance(error, SinkUnavailable)
+        return {**told, "hint": hint, "later": later, "table": [table.schema, table.name] if table else None}
 
     def _answer(self, request: Request) -> dict[str, Any]:
         # First of all, for it may say that rows are behind.

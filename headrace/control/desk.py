@@ -12,7 +12,8 @@ from headrace.config.pipeline import write_private
 from headrace.config.request import Request
 from headrace.control.context import Context
 from headrace.control.runner import engine_state
-from headrace.model.errors import SinkError
+from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.schema import TableId
 
 __all__ = ["ask", "leave"]
 
@@ -48,7 +49,9 @@ def ask(context: Context, sink: str, request: Request, *, timeout: float = 120.0
             said: dict[str, Any] = json.loads(answer.read_text())
             answer.unlink()
             if error := said.get("error"):
-                raise SinkError(error["message"], code=error["code"], hint=error.get("hint", ""))
+                kind = SinkUnavailable if error["later"] else SinkError
+                table = TableId(*error["table"]) if error["table"] else None
+                raise kind(error["message"], code=error["code"], hint=error["hint"], table=table)
             return said
         time.sleep(_PAUSE_S)
     path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +26,7 @@ __all__ = [
     "count_rows",
     "fit_together",
     "live_parts",
+    "missing_file",
     "new_name",
     "parts",
     "pieces",
@@ -94,6 +95,20 @@ class DataFile:
     def tiny(self) -> bool:
         """Return whether joining it with others costs next to nothing."""
         return self.live < _ROWS // _TINY and self.size < _BYTES // _TINY // 2
+
+
+def missing_file(directory: Path, names: Iterable[str]) -> str | None:
+    """Return one of a table's files that is not there; None when all are.
+
+    Raises:
+        OSError: The file system does not say.
+    """
+    for name in names:
+        try:
+            (directory / name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return name
+    return None
 
 
 def small(table: pa.Table) -> bool:

@@ -256,16 +256,16 @@ class DeltaSink:
     def settle(self, progress: Progress) -> None:
         with self._lock:
             tables, self._unsettled = self._unsettled, set()
-        witnesses, left = [], set(tables)
+        files: dict[Witness, Collection[str]] = {}
+        left = set(tables)
         try:
             for table in tables:
                 left.discard(table)  # one that raises would hold up the others for ever
-                if (witness := self._witness(self._writer(table))) is not None:
-                    witnesses.append(witness)
+                files |= self._witness(self._writer(table))
             left = tables
-            self._progress.settle(progress, witnesses)
-            for witness in witnesses:
-                self._standing.note(witness.path, witness.identity, witness.version)
+            self._progress.settle(progress, list(files))
+            for witness, needed in files.items():
+                self._standing.note(witness.path, witness.identity, witness.version, needed)
         except SinkError:
             with self._lock:
                 self._unsettled |= left
@@ -277,8 +277,8 @@ class DeltaSink:
             raise unwritable(error.errno, self._root, self.name, about) from error
 
     @staticmethod
-    def _witness(writer: TableWriter) -> Witness | None:
-        """Return what proves that a table holds what is settled; None while commits are unexplained."""
+    def _witness(writer: TableWriter) -> dict[Witness, Collection[str]]:
+        """Return what proves that a table holds what is settled → its files; empty if that is unexplained."""
         with writer.lock:
             table = writer.table
             if table.version < 0:
@@ -290,8 +290,9 @@ class DeltaSink:
                 # A writer that renames files over others' has taken a version that was ours.
                 raise conflict(table.name)
             if table.known != table.version:
-                return None
-            return Witness(table.path, table.identity, table.version, frozenset(writer.topics))
+                return {}
+            told = Witness(table.path, table.identity, table.version, frozenset(writer.topics))
+            return {told: table.needed_files()}
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
         lake = LakeTable(data_path(self._root, schema.table), str(schema.table))

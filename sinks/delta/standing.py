@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.model.errors import SinkError, SinkUnavailable
+from sinks.delta.files import missing_file
 from sinks.delta.log import Offsets, commit_path, mark_of
 from sinks.delta.progress import ProgressFile
 from sinks.delta.strangers import seen_between
 from sinks.delta.table import LakeTable
+from sinks.delta.trouble import named
 
 __all__ = ["Standing"]
 
 _NOTHING: Offsets = {}
+
+_EVERY_S = 1.0
+_SHARE = 100
+"""To look for a table's files may take so small a part of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +32,14 @@ class _Looked:
         identity, version: Its id, and its version, when its progress was settled.
         newest: Its newest version.
         mark: Of that version's commit.
+        files: Which it needs.
     """
 
     identity: str
     version: int
     newest: int
     mark: tuple[int, int] | None
+    files: Collection[str]
 
 
 @dataclass(slots=True)
@@ -37,20 +47,22 @@ class Standing:
     """What this process has looked at.
 
     A look reads the commits since the one that was settled last, never the data, and writes nothing. Where
-    nothing was committed since the look before it costs two questions to the file system.
+    nothing was committed since the look before it costs two questions to the file system, and once a second
+    one for each file.
     """
 
     _looked: dict[Path, _Looked] = field(default_factory=dict)
     _known: dict[Path, int] = field(default_factory=dict)
+    _again: dict[Path, float] = field(default_factory=dict)
 
     def known(self, path: Path, progress: ProgressFile) -> tuple[str, int | None]:
         """Return a table's id, and up to which version every commit is explained; None where nobody knows."""
         identity, version = progress.witness(path) or ("", None)
         return identity, self._known.get(path, version)
 
-    def note(self, path: Path, identity: str, version: int) -> None:
+    def note(self, path: Path, identity: str, version: int, files: Collection[str]) -> None:
         """Note that everything up to a version is explained: its progress has just been settled."""
-        self._looked[path] = _Looked(identity, version, version, mark_of(path, version))
+        self._looked[path] = _Looked(identity, version, version, mark_of(path, version), files)
 
     def still_true(self, path: Path, identity: str, version: int) -> Offsets | None:
         """Return what of a table's progress still holds; None when all of it does.
@@ -69,11 +81,12 @@ class Standing:
         looked = self._looked.get(path)
         if looked is not None and (looked.identity, looked.version) == (identity, version):
             stands = looked.mark is not None and looked.mark == mark_of(path, looked.newest)
-            if stands and not commit_path(path, looked.newest + 1).exists():
+            if stands and not commit_path(path, looked.newest + 1).exists() and self._is_whole(path, looked):
                 return None
         lake = LakeTable(path, path.name)
         try:
             lake.refresh()
+            lake.refuse_missing_files()
         except SinkUnavailable:
             raise
         except SinkError:
@@ -86,8 +99,21 @@ class Standing:
         if found.restored:
             self._known[path] = lake.version
             return found.settled or _NOTHING
-        self._looked[path] = _Looked(identity, version, lake.version, mark_of(path, lake.version))
+        mark = mark_of(path, lake.version)
+        self._looked[path] = _Looked(identity, version, lake.version, mark, lake.needed_files())
         return None
+
+    def _is_whole(self, path: Path, looked: _Looked) -> bool:
+        """Return whether all files of a table are there, or were a moment ago."""
+        began = time.monotonic()
+        if began < self._again.get(path, began):
+            return True
+        try:
+            absent = missing_file(path, looked.files)
+        except OSError as error:
+            raise named(error, path, path.name) from error
+        self._again[path] = began + max(_EVERY_S, _SHARE * (time.monotonic() - began))
+        return absent is None
 
     def _nothing(self, path: Path) -> Offsets:
         self._looked.pop(path, None)

@@ -15,13 +15,13 @@ from headrace.model.errors import SinkError
 from headrace.observe.disk import make_folder
 from sinks.delta.evolve import evolve
 from sinks.delta.features import refuse_unknown
-from sinks.delta.files import DataFile, count_rows, sync_all
+from sinks.delta.files import DataFile, count_rows, missing_file, sync_all
 from sinks.delta.log import Conflict, Offsets, append, by_library, commit_path, drop_torn, mark_of
 from sinks.delta.strangers import foreign, seen_between, went_back
 from sinks.delta.there import refuse_other
-from sinks.delta.trouble import READING, LogGap, missing, named
+from sinks.delta.trouble import READING, LogGap, file_missing, missing, named
 from sinks.delta.vacuum import retention_seconds
-from sinks.delta.vectors import hidden_rows
+from sinks.delta.vectors import hidden_rows, vector_file
 
 __all__ = ["LakeTable"]
 
@@ -127,6 +127,26 @@ class LakeTable:
         self.refresh()
         if changed:
             self.force_all()
+        self.refuse_missing_files()
+
+    def needed_files(self) -> frozenset[str]:
+        """Return the files of the version seen last, relative to the table: data and vectors."""
+        vectors = (vector_file(file.vector) for file in self.files.values())
+        return frozenset((*self.files, *filter(None, vectors)))
+
+    def refuse_missing_files(self) -> None:
+        """Refuse a table of which a file is gone.
+
+        Raises:
+            SinkError: ``DELTA_FILE_UNREADABLE``.
+            SinkUnavailable: The file system does not say.
+        """
+        try:
+            absent = missing_file(self.path, self.needed_files())
+        except OSError as error:
+            raise named(error, self.path, self.name) from error
+        if absent is not None:
+            raise file_missing(self.path, self.name)
 
     @property
     def rows(self) -> int:

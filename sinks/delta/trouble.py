@@ -31,6 +31,7 @@ __all__ = [
     "unwritable",
 ]
 
+_VECTOR_GONE = re.compile(r"File not found: \S*deletion_vector_")
 _OS_ERROR = re.compile(r"os error (\d+)")
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -72,6 +73,8 @@ def _by_library(error: DeltaError, path: Path, name: str) -> SinkError:
         number = int(found.group(1))
         if number != errno.ENOENT:
             return unwritable(number, path, name, "")
+    if _VECTOR_GONE.search(text):
+        return file_missing(path, name)
     if found := _UNSUPPORTED.search(text):
         return unknown_features(name, next(part for part in found.groups() if part))
     return unreadable_log(path, name)

@@ -12,6 +12,7 @@ import struct
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -111,7 +112,11 @@ def vector_file(vector: Mapping[str, Any] | None) -> str | None:
     """Return the file a vector's descriptor names, relative to the table; None when it names none."""
     if vector is None or vector.get("storageType") != "u":
         return None
-    text = str(vector["pathOrInlineDv"])
+    return _file_of(str(vector["pathOrInlineDv"]))
+
+
+@lru_cache(65_536)
+def _file_of(text: str) -> str:
     folder, name = text[:-_Z85_UUID], text[-_Z85_UUID:]
     numbers = (name[start : start + 5] for start in range(0, _Z85_UUID, 5))
     words = [sum(_Z85.index(digit) * 85 ** (4 - n) for n, digit in enumerate(word)) for word in numbers]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from headrace.model.errors import SinkError
@@ -16,10 +15,6 @@ __all__ = ["Indices", "whole_search"]
 
 _LIMITS = ("depth_limit", "ignore_above")
 _PAGE = 2_000
-_ALIASES_AT_ONCE = 30
-"""Their names go into the first line of a request, which may have 4 KiB."""
-_IDENTITY = ("uuid", "history.uuid")
-"""An index that is restored over another keeps the one and gets another of these settings."""
 
 
 def whole_search(alias: str | None, only: str = "") -> str:
@@ -54,20 +49,6 @@ class Indices:
         """Return the indexes that an alias leads to."""
         reply = self._client.request("GET", path("_alias", alias), see=(404,))
         return list(reply.json()) if reply.status == 200 else []
-
-    def identities(self, aliases: Sequence[str]) -> dict[str, str]:
-        """Return alias → what tells the index under it from one made or restored under it later."""
-        wanted = "ignore_unavailable=true&features=aliases,settings&filter_path=" + ",".join(
-            ("*.aliases", *(f"*.settings.index.{name}" for name in _IDENTITY))
-        )
-        found: dict[str, str] = {}
-        for start in range(0, len(aliases), _ALIASES_AT_ONCE):
-            named = aliases[start : start + _ALIASES_AT_ONCE]
-            reply = self._client.request("GET", path(",".join(named)) + f"?{wanted}", see=(404,))
-            for about in reply.json().values() if reply.status == 200 else ():
-                told = json.dumps(about["settings"]["index"], sort_keys=True)
-                found |= {alias: told for alias in about.get("aliases", {}) if alias in named}
-        return found
 
     def any_of(self, stem: str) -> bool:
         """Return whether there is an index named ``stem`` and a number, with an alias or without."""

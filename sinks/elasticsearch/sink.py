@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from headrace.model.change import Change, Op
 from headrace.model.claim import Claim
@@ -32,6 +32,7 @@ from sinks.elasticsearch.bulk import (
 from sinks.elasticsearch.claims import Claims
 from sinks.elasticsearch.client import Client, ElasticsearchConfig
 from sinks.elasticsearch.documents import found_documents
+from sinks.elasticsearch.identity import Identities
 from sinks.elasticsearch.indices import Indices
 from sinks.elasticsearch.mapping import table_mapping
 from sinks.elasticsearch.names import (
@@ -46,17 +47,18 @@ from sinks.elasticsearch.names import (
 )
 from sinks.elasticsearch.preflight import findings
 from sinks.elasticsearch.progress import ProgressIndex
-from sinks.elasticsearch.tombstones import AT_ONCE, Tombstones
+from sinks.elasticsearch.tombstones import Tombstones, groups
 from sinks.elasticsearch.unheld import Unheld, restored
 from sinks.shadow import serving_config, switch
 
 __all__ = ["ElasticsearchSink"]
 
-_T = TypeVar("_T")
 _ID_BYTES = 512
 _READ_PAGE = 500
 _LAST_READERS_S = 1.0
 """So long an index stays after a shadow has taken its place, for requests that are under way."""
+
+_GC_DELETES = "5m"
 
 _OF_ONE_TABLE = ("ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE")
 
@@ -95,6 +97,7 @@ class ElasticsearchSink:
         self.config = config
         self._client = Client(config)
         self._indices = Indices(self._client, config)
+        self._identities = Identities(self._client, _GC_DELETES)
         self._bulk = Bulk(self._client, config.chunk_docs, config.chunk_bytes, config.timeout)
         self._claims = Claims(self._client, self._indices, claims_alias(config.prefix))
         self._progress = ProgressIndex(
@@ -115,14 +118,15 @@ class ElasticsearchSink:
     # ------------------------------------------------------------ registration
 
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
-        there = self.identities(schemas) or {}
         named = {self._table(schema).alias: schema for schema in schemas}
+        told = self._identities.told(named)
+        there = {schema.table: told[alias] for alias, schema in named.items() if alias in told}
         return findings(self._client, self.config, named, there)
 
     def prepare(self, schema: TableSchema) -> None:
         table = self._table(schema)
         settings: dict[str, Any] = {
-            "index.gc_deletes": "5m",
+            "index.gc_deletes": _GC_DELETES,
             "index.mapping.total_fields.limit": max(1000, 4 * len(schema.columns) + 100),
         }
         if self.config.refresh_interval is not None:
@@ -206,7 +210,7 @@ class ElasticsearchSink:
         owners: list[Sequence[int]] = []
         lines: list[bytes] = []
         for partition, numbers in deletes.items():
-            for group in _groups(numbers):
+            for group in groups(numbers):
                 deleted = [(ids[number], changes[number].position.version) for number in group]
                 owners.append(group)
                 lines.append(table.tombstones.line(partition, deleted))
@@ -304,7 +308,7 @@ class ElasticsearchSink:
         while page := [hit["_id"] for hit in islice(hits, self.config.chunk_docs)]:
             graves = [
                 table.tombstones.line(position.partition, [(key, version) for key in group])
-                for group in _groups(page)
+                for group in groups(page)
             ]
             # Before any row goes: those that are gone would not be found and remembered the next time.
             insist(self._bulk.send(table.alias, graves))
@@ -326,8 +330,9 @@ class ElasticsearchSink:
         self._progress.settle(progress)
 
     def identities(self, schemas: Sequence[TableSchema]) -> dict[TableId, str] | None:
-        aliases = {self._table(schema).alias: schema.table for schema in schemas}
-        return {aliases[alias]: told for alias, told in self._indices.identities(list(aliases)).items()}
+        tables = {table.alias: table for table in map(self._table, schemas)}
+        told = self._identities.watched({alias: t.tombstones.alias for alias, t in tables.items()})
+        return {tables[alias].schema.table: identity for alias, identity in told.items()}
 
     # ------------------------------------------------------------ claims
 
@@ -393,8 +398,3 @@ class ElasticsearchSink:
 
 def _about(schema: TableSchema) -> AbstractContextManager[None]:
     return about(schema.table, ("ES_INDEX_MISSING", "ES_MAPPING_CONFLICT"), _OF_ONE_TABLE)
-
-
-def _groups(listed: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Yield those that one tombstone document tells of."""
-    return (listed[at : at + AT_ONCE] for at in range(0, len(listed), AT_ONCE))

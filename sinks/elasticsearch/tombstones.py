@@ -13,14 +13,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from sinks.elasticsearch.client import Client
 from sinks.elasticsearch.indices import Indices, whole_search
 
-__all__ = ["AT_ONCE", "Tombstones"]
+__all__ = ["AT_ONCE", "Tombstones", "groups"]
+
+_T = TypeVar("_T")
 
 AT_ONCE = 128
 """Most rows in one document. Who asks about many rows may have to read a whole document for each."""
@@ -149,3 +151,8 @@ class Tombstones:
             if not page:
                 return
             yield page
+
+
+def groups(listed: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Yield those that one tombstone document tells of."""
+    return (listed[at : at + AT_ONCE] for at in range(0, len(listed), AT_ONCE))

@@ -300,19 +300,19 @@ class RedisSink:
     # ------------------------------------------------------------ reading, removing
 
     def _pages(self, head: str) -> Iterator[list[bytes]]:
-        """Yield all keys that begin with ``head``, each once, in pages."""
-        seen: set[bytes] = set()
-        keys = self._client.redis.scan_iter(match=glob(head) + "*", count=_PAGE)
-        fresh = (key for key in keys if not (key in seen or seen.add(key)))  # type: ignore[func-returns-value]
-        while page := list(islice(fresh, _PAGE)):
+        """Yield all keys that begin with ``head``, in pages; one may come in two of them."""
+        keys = iter(self._client.redis.scan_iter(match=glob(head) + "*", count=_PAGE))
+        while page := list(dict.fromkeys(islice(keys, _PAGE))):
             yield page
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
         table = self._table(schema)
-        cut = len(table.keys.head.encode())
+        cut, seen = len(table.keys.head.encode()), set[bytes]()
         with store_errors():
             for page in self._pages(table.keys.head):
-                for key, row in zip(page, table.layout.fetch(self._client.redis, page), strict=True):
+                fresh = [key for key in page if key not in seen]
+                seen.update(fresh)
+                for key, row in zip(fresh, table.layout.fetch(self._client.redis, fresh), strict=True):
                     if row is not None:
                         yield Stored(key[cut:].decode(), row[1], row[0])
 

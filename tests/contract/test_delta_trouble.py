@@ -13,6 +13,7 @@ import pytest
 from headrace.model.errors import SinkError, SinkUnavailable
 from sinks.contract.story import ORDERS, at, delete, order
 from sinks.delta import DeltaSink
+from sinks.delta.table import LakeTable
 from sinks.delta.trouble import named
 
 ROWS = [order(n, at(n)) for n in range(5)]
@@ -73,12 +74,46 @@ def test_a_reader_of_all_rows_is_told_of_a_file_that_is_gone_or_damaged(
         assert not isinstance(caught.value, SinkUnavailable)
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".bin"])
+def test_a_file_that_is_gone_is_noticed_while_nobody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr("sinks.delta.standing._EVERY_S", 0.0)
+    monkeypatch.setattr("sinks.delta.standing._SHARE", 0)
+    place = (order(1, at(1)).origin.topic, 0)
+    sink = DeltaSink("lake", DeltaSink.Config(path=tmp_path, deletion_vectors=True))
+    sink.prepare(ORDERS)
+    sink.apply(ORDERS, [order(n, at(n)) for n in range(20_000)])
+    sink.apply(ORDERS, [delete(ORDERS, 1, at(20_060))])
+    sink.settle({place: 20_060})
+    again = DeltaSink("lake", sink.config)
+    for one in (sink, again):
+        assert dict(one.progress([place])) == {place: 20_060}
+    lake = LakeTable(tmp_path / "public" / "orders", "orders")
+    lake.refresh()
+    file = next(lake.path / name for name in lake.needed_files() if name.endswith(ending))
+    content = file.read_bytes()
+    file.unlink()
+    for one in (sink, again):
+        assert dict(one.progress([place])) == {}
+        with pytest.raises(SinkError) as caught:
+            one.prepare(ORDERS)
+        assert caught.value.code == "DELTA_FILE_UNREADABLE"
+        assert caught.value.table == ORDERS.table
+        assert "headrace resnapshot SOURCE public.orders" in caught.value.hint
+    file.write_bytes(content)
+    for one in (sink, again):
+        one.prepare(ORDERS)
+        assert dict(one.progress([place])) == {place: 20_060}
+
+
 FULL = """
 import resource, signal, sys
 from pathlib import Path
 from headrace.model.errors import SinkUnavailable
 from sinks.contract.story import ORDERS, at, order
 from sinks.delta import DeltaSink
+from sinks.delta.table import LakeTable
 
 sink = DeltaSink("lake", DeltaSink.Config(path=Path(sys.argv[1])))
 sink.prepare(ORDERS)

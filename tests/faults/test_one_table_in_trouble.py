@@ -13,6 +13,8 @@ from redis import Redis
 
 from headrace.control.lag import State, TableLag, measure
 from headrace.control.registry import Registry
+from headrace.control.runs import start as runs
+from headrace.model.schema import TableId
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 from tests.support.mirror import Mirror, mirrored
@@ -66,12 +68,15 @@ def equal(mirror: Mirror, table: str) -> bool:
 
 
 def test_a_target_that_is_gone_is_noticed_while_nobody_writes_and_filled_again(mirror: Mirror) -> None:
-    """Z3, A12: each store loses one table; nobody writes to it."""
+    """Z3, A12: each store loses one table, and one a row of it; nobody writes to it."""
     lake = Path(Registry(mirror.context.registry).sink("troublelake").settings["path"])
     redis: Any = Redis.from_url(mirror.stack.endpoints.redis_url)
 
     def lose_index() -> None:
         ask(mirror, "DELETE", index_of(mirror, "quiet"))
+
+    def lose_document() -> None:
+        ask(mirror, "DELETE", f"{index_of(mirror, 'quiet')}/_doc/7")
 
     def lose_keys() -> None:
         redis.delete(*redis.scan_iter(match="trouble:quiet:*", count=1000))
@@ -79,7 +84,13 @@ def test_a_target_that_is_gone_is_noticed_while_nobody_writes_and_filled_again(m
     def lose_directory() -> None:
         shutil.rmtree(lake / "public" / "quiet")
 
-    for sink, lose in {"search": lose_index, "cache": lose_keys, "lake": lose_directory}.items():
+    losses = (
+        ("search", lose_index),
+        ("search", lose_document),
+        ("cache", lose_keys),
+        ("lake", lose_directory),
+    )
+    for sink, lose in losses:
         mirror.settle()
 
         def whole() -> bool:
@@ -96,6 +107,20 @@ def test_a_target_that_is_gone_is_noticed_while_nobody_writes_and_filled_again(m
         others = {said.state for said in seen.words(f"trouble{sink}", "public.busy")}
         # While an index is made anew on a busy machine the store may be late to tell of the others, too.
         assert others <= {State.STREAMING, State.DEGRADED}, (sink, others)
+
+
+@pytest.mark.deep
+def test_a_file_of_the_lake_that_is_gone_is_told_and_the_table_is_built_anew(mirror: Mirror) -> None:
+    mirror.settle()
+    lake = Path(Registry(mirror.context.registry).sink("troublelake").settings["path"])
+    for file in (lake / "public" / "quiet").glob("*.parquet"):
+        file.unlink()
+    until(lambda: word(mirror, "lake", "quiet").state not in (State.STREAMING, State.CATCHING_UP))
+    until(lambda: "headrace resnapshot trouble public.quiet" in word(mirror, "lake", "quiet").remedy)
+    assert word(mirror, "lake", "busy").state is State.STREAMING
+    runs.resnapshot(mirror.context, "trouble", tables=[TableId("public", "quiet")])
+    mirror.settle()
+    assert equal(mirror, "quiet")
 
 
 @pytest.mark.deep

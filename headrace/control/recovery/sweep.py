@@ -13,10 +13,10 @@ from headrace.control.recovery.job import Job
 from headrace.control.recovery.left_out import LeftOut, Why, left_out, refusal, why
 from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.sink import opened_sink, tables_of, wait_running
+from headrace.control.sweeps import ask_sweep
 from headrace.control.verdicts import State
 from headrace.model.errors import Retry, SinkError
 from headrace.model.life import life_of
-from headrace.model.position import Position
 from sinks.base import Sink
 
 __all__ = ["sweep"]
@@ -25,6 +25,9 @@ _PATIENCE_S = 30.0
 """So long a target may be in trouble: one that was removed is made anew meanwhile, one that asks for patience
 has got some."""
 _POLL_S = 0.3
+
+_FORMER = (0,)
+"""A mark before the first record of this life: what is older is of a former one."""
 
 _Ends = Mapping[tuple[str, int], int]
 """Topic and partition → the offset after the last that has to be stored."""
@@ -57,7 +60,7 @@ def _sweep_sink(job: Job, sink: SinkEntry) -> tuple[list[Differences], list[Left
         out |= _wait_stored(job, sink.name, store, [table for table in tables if table.topic not in out])
         for table in tables:
             if table.topic not in out:
-                said = refusal(partial(store.truncate, table.schema, Position(table.epoch, 0)))
+                said = refusal(partial(ask_sweep, job.context, sink.name, table, _FORMER))
                 said = said or _compare(job, sink.name, store, table, found)
                 out |= {table.topic: said} if said is not None else {}
     source = job.source

@@ -1,0 +1,123 @@
+"""Documents that somebody else removes from Elasticsearch: the index is no longer the one that was filled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from headrace.model.outcome import APPLIED
+from sinks.contract.story import ORDERS, at, delete, order
+from sinks.elasticsearch import ElasticsearchSink
+from tests.support.search import Server
+
+pytestmark = pytest.mark.stack
+
+ROWS = [order(number, at(number)) for number in range(1, 9)]
+
+
+@pytest.fixture
+def sink(server: Server) -> Iterator[ElasticsearchSink]:
+    sink = server.sink(shards=2)
+    sink.prepare(ORDERS)
+    sink.apply(ORDERS, ROWS)
+    yield sink
+    sink.close()
+
+
+def identity(sink: ElasticsearchSink) -> str:
+    return (sink.identities([ORDERS]) or {})[ORDERS.table]
+
+
+def remove_one(server: Server) -> None:
+    server.client.request("DELETE", f"/{server.alias()}/_doc/3")
+
+
+def remove_all(server: Server) -> None:
+    """As ``_delete_by_query`` does, which the local server's distribution leaves out."""
+    for row in ROWS:
+        server.client.request("DELETE", f"/{server.alias()}/_doc/{row.key.id}", see=(404,))
+
+
+@pytest.mark.parametrize("remove", [remove_one, remove_all])
+def test_an_index_that_lost_documents_is_another_and_takes_what_it_had(
+    server: Server, sink: ElasticsearchSink, remove: Any
+) -> None:
+    first = identity(sink)
+    assert identity(sink) == first
+    remove(server)
+    second = identity(sink)
+    assert second != first
+    # Elasticsearch itself would refuse the version of a document that was just deleted.
+    assert sink.apply(ORDERS, ROWS) == [APPLIED] * len(ROWS)
+    assert sink.count(ORDERS) == len(ROWS)
+    assert identity(sink) == second
+    remove(server)
+    assert identity(sink) != second
+
+
+def test_what_is_removed_while_nobody_looks_is_found_by_the_next_who_does(
+    server: Server, sink: ElasticsearchSink
+) -> None:
+    first = identity(sink)
+    remove_one(server)
+    again = server.sink()
+    try:
+        second = identity(again)
+        assert second != first
+    finally:
+        again.close()
+    third = server.sink()
+    try:
+        assert identity(third) == second
+    finally:
+        third.close()
+
+
+def test_what_the_sink_deletes_itself_leaves_the_index_what_it_is(
+    server: Server, sink: ElasticsearchSink
+) -> None:
+    """Beside looks all the while: a tombstone and its row are counted by two shards."""
+    first = identity(sink)
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(100, 1_100)])
+    with ThreadPoolExecutor(1) as pool:
+        deleting = pool.submit(
+            lambda: [
+                sink.apply(ORDERS, [delete(ORDERS, number, at(2_000 + number)) for number in (n, n + 1)])
+                for n in range(100, 1_100, 2)
+            ]
+        )
+        told = {identity(sink)}
+        while not deleting.done():
+            told.add(identity(sink))
+        deleting.result()
+    sink.truncate(ORDERS, at(5_000))
+    told.add(identity(sink))
+    assert told == {first}
+    assert sink.count(ORDERS) == 0
+
+
+def test_what_is_removed_after_deletes_of_the_sink_is_found(
+    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.elasticsearch.identity._QUIET_S", 0.0)
+    first = identity(sink)
+    sink.apply(ORDERS, [delete(ORDERS, 8, at(20))])
+    assert identity(sink) == first
+    remove_one(server)
+    assert identity(sink) != first
+
+
+def test_a_check_notes_nothing(server: Server, sink: ElasticsearchSink) -> None:
+    def noted() -> Any:
+        (index,) = server.ask("GET", f"/{server.alias()}/_mapping").values()
+        return index["mappings"]["_meta"]["headrace"]
+
+    before = noted()
+    sink.check([ORDERS])
+    assert noted() == before
+    identity(sink)
+    assert noted().items() >= before.items()
+    assert "counted" in noted()
