@@ -329,6 +329,10 @@ class Source(Protocol):
         """Return about how many rows the tables hold, by the database's statistics."""
         ...
 
+    def count_rows(self, table: TableId) -> int:
+        """Return how many rows of a table our role sees now; takes a scan of it, however long that is."""
+        ...
+
     def select(self, statement: str) -> list[dict[str, object]]:
         """Run one statement of the user's and return its rows; empty when it yields none."""
         ...

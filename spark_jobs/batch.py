@@ -271,6 +271,8 @@ class Batches:
                 self._again(session, self._holding.pipeline(), tables, due, settled)
                 gone = self._lost(sink, settled)
         behind = {topic for topic, _ in gone} | {t for t in self._names if self._is_shut(t)}
+        for topic in {topic for topic, _ in settled}.difference(topic for topic, _ in gone):
+            self._troubles.passed(self._names[topic])  # nothing waits: the target has what it refused
         behind |= self._requested.again(sink_of(self._holding.pipeline())[0], behind, self._troubles)
         if refilled := self._targets.refilled(behind):
             cleared = remove_earlier(sink_of(self._holding.pipeline())[0], self._spec, refilled)

@@ -14,7 +14,7 @@ from typing import Any
 from headrace.config.pipeline import PipelineSpec, write_private
 from headrace.config.request import Request
 from headrace.model.change import Ignored, Origin, Record
-from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable, named, naming
+from headrace.model.errors import HeadraceError, Retry, SinkError, named, naming
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
 from spark_jobs.apply import apply_records, sink_of
@@ -85,7 +85,7 @@ class Desk:
         told = explain(error)
         hint = named(told["hint"], source=self._spec.source, sink=self._spec.sink)
         table = error.table if isinstance(error, SinkError) else None
-        later = isinstance(error, SinkUnavailable)
+        later = isinstance(error, HeadraceError) and error.retry is Retry.LATER
         return {**told, "hint": hint, "later": later, "table": [table.schema, table.name] if table else None}
 
     def _answer(self, request: Request) -> dict[str, Any]:

@@ -204,6 +204,10 @@ class PostgresSource:
         with self._session() as connection:
             return catalogue.estimate_rows(connection, tables)
 
+    def count_rows(self, table: TableId) -> int:
+        with self._session() as connection:
+            return catalogue.count_rows(connection, table)
+
     def select(self, statement: str) -> list[dict[str, object]]:
         with self._session() as connection:
             cursor = connection.execute(statement.encode())

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
+from psycopg import sql
 from psycopg.errors import LockNotAvailable
 from psycopg.rows import DictRow
 
 from connectors.base import Columns, Keys
 from connectors.postgres.computed import can_be_told
-from connectors.postgres.session import Session, rows
+from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.types import (
     array_limit,
     is_list,
@@ -33,6 +34,7 @@ __all__ = [
     "UNFAITHFUL",
     "Left",
     "columns_left_out",
+    "count_rows",
     "estimate_rows",
     "list_tables",
     "oids",
@@ -148,6 +150,13 @@ def estimate_rows(connection: Session, tables: Sequence[TableId]) -> dict[TableI
     """Return the planner's row estimates; 0 for a table that was never analysed."""
     located = _located(connection, tables)
     return {table: max(row["estimate"], row["leaves"]) for table, row in located.items()}
+
+
+def count_rows(connection: Session, table: TableId) -> int:
+    """Return how many rows of a table, of all its partitions, our role sees."""
+    counting = sql.SQL("SELECT count(*) AS rows FROM {}").format(identifier(table))
+    (found,) = rows(connection, counting)
+    return int(found["rows"])
 
 
 def read_tables(

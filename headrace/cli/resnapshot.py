@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from headrace.cli.context import HomeOption, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.run_bar import shown
 from headrace.cli.show import grid, number, say_to
 from headrace.control.registry import Registry, ResnapshotEntry, now_ms
 from headrace.control.runs import start as work
@@ -51,9 +52,12 @@ def start(
     sink: Annotated[str | None, typer.Option(help="Sweep only this sink. [default: all]")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; do nothing.")] = False,
     sweep_many: SweepMany = False,
-    background: Annotated[
-        bool, typer.Option("--background", "--no-wait", help="Return at once; the run goes on by itself.")
-    ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait/--background", " /--no-wait", help="Show how far it is until it ends, or return at once."
+        ),
+    ] = True,
     queue: Annotated[
         bool, typer.Option("--queue", help="Wait for a run that is at one of the tables already.")
     ] = False,
@@ -92,7 +96,7 @@ def start(
     )
     for table, reason in run.plan["left_out"].items():
         say_to(as_json=as_json)(f"{table} is left out: {reason}; `headrace recover {source}` reads it, too")
-    if background:
+    if not wait:
         _tell(run, as_json=as_json)
         return
     _wait(run.id, home, as_json=as_json)
@@ -147,7 +151,7 @@ def show(name: Id, home: HomeOption = None, as_json: JsonFlag = False) -> None:
 
 @commands.command("wait")
 @fails_clearly
-def wait(name: Id, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+def wait_(name: Id, home: HomeOption = None, as_json: JsonFlag = False) -> None:
     """Wait until a run is completed; fail if it ends otherwise.
 
     Example: `headrace resnapshot wait 3f2a`
@@ -189,7 +193,8 @@ def abort(name: Id, home: HomeOption = None, as_json: JsonFlag = False) -> None:
 
 
 def _wait(name: str, home: Any, *, as_json: bool) -> None:
-    run = work.wait(open_context(home), name, say=say_to(as_json=as_json))
+    with shown(as_json=as_json) as see:
+        run = work.wait(open_context(home), name, see=see)
     swept = work.swept_by(run)
     if as_json:
         print_json({**_described(run), "removed": [asdict(done) for done in swept]})

@@ -49,9 +49,9 @@ def ask(context: Context, sink: str, request: Request, *, timeout: float = 120.0
             said: dict[str, Any] = json.loads(answer.read_text())
             answer.unlink()
             if error := said.get("error"):
-                kind = SinkUnavailable if error["later"] else SinkError
-                table = TableId(*error["table"]) if error["table"] else None
-                raise kind(error["message"], code=error["code"], hint=error["hint"], table=table)
+                kind = SinkUnavailable if error.get("later") else SinkError
+                table = TableId(*error["table"]) if error.get("table") else None
+                raise kind(error["message"], code=error["code"], hint=error.get("hint", ""), table=table)
             return said
         time.sleep(_PAUSE_S)
     path.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from headrace.control.remedies import read_anew
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.markers import there
 from headrace.control.runs.repository import Phase, active, all_of, topics_of
-from headrace.control.runs.start import hand_over, start, wait
+from headrace.control.runs.start import hand_over, in_words, start, wait
 from headrace.control.snapshot import INITIAL, SnapshotState, initial
 from headrace.control.verdicts import LEFT_TO_RUN, State, Verdict, record, reword, standing
 from headrace.model.errors import SourceError
@@ -175,7 +175,7 @@ def wait_loaded(context: Context, name: str, say: Say) -> None:
     while topics := _topics(registry, registry.source(name), LEFT_TO_RUN):
         runs = {run.id for topic in topics if (run := _run_of(registry, name, topic)) is not None}
         for run_id in sorted(runs - over):
-            wait(context, run_id, say=say)
+            wait(context, run_id, see=in_words(say))
             over.add(run_id)
             deadline = time.monotonic() + _BEGINS_WITHIN_S
         if time.monotonic() > deadline:

@@ -117,7 +117,7 @@ def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> 
     from headrace.control.context import Context
     from headrace.control.refresh import refresh
     from headrace.control.registry import Registry
-    from headrace.control.runs.start import start, wait
+    from headrace.control.runs.start import in_words, start, wait
     from headrace.model.errors import HeadraceError
     from headrace.model.schema import TableId
 
@@ -148,7 +148,7 @@ def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> 
                 run = start(context, source, tables=named, sinks=sinks, why=why, queue=True).id
                 write_private(pending, json.dumps({"tables": tables, "run": run}))
             try:
-                wait(context, run, patient=True, say=_log.info)
+                wait(context, run, patient=True, see=in_words(_log.info))
             except HeadraceError:
                 # What is left to do stays noted, for a run of its own.
                 write_private(pending, json.dumps({"tables": tables, "run": None}))

@@ -25,7 +25,7 @@ from headrace.control.pipelines import origin_of, rewrite, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
 from headrace.control.remedies import read_anew
 from headrace.control.runner import ensure_engine
-from headrace.control.runs.start import start, wait
+from headrace.control.runs.start import in_words, start, wait
 from headrace.control.sink import opened_sink
 from headrace.control.watcher import look_now
 from headrace.model.errors import SinkError, SourceError
@@ -180,7 +180,7 @@ def refresh(
     if grown and read_anew:
         say(f"reading {len(grown)} tables anew")
         run = start(context, name, tables=grown, why="columns have changed", queue=True)
-        wait(context, run.id, say=say)
+        wait(context, run.id, see=in_words(say))
     for (_, table), error in refused.items():
         if table in grown and read_anew:
             continue  # its run has filled another target, which serves now

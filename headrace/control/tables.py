@@ -34,7 +34,7 @@ from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withheld
 from headrace.control.refresh import alone
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import active, topics_of
-from headrace.control.runs.start import sinks_of, start, wait
+from headrace.control.runs.start import in_words, sinks_of, start, wait
 from headrace.control.sink import opened_sink
 from headrace.control.source import topics_of as every_topic
 from headrace.control.targets import begin, create, refuse_shared
@@ -106,7 +106,7 @@ def take_in(
     if new:
         registry.note(f"source {name}", "tables taken in", tables=[str(table) for table in new], run=run.id)
     if wait_loaded:
-        wait(context, run.id, say=say)
+        wait(context, run.id, see=in_words(say))
     return run.id
 
 

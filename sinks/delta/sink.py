@@ -184,7 +184,8 @@ class DeltaSink:
 
     def count(self, schema: TableSchema, position: Position | None = None) -> int:
         writer = self._writer(schema.table)
-        return writer.count(position.floor, position.version) if position else writer.count()
+        with _about(schema):
+            return writer.count(position.floor, position.version) if position else writer.count()
 
     def maintain(self, seconds: float) -> bool:
         """Tidy tables in an idle moment, for about ``seconds`` at most; return whether there is more to do.

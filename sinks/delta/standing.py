@@ -21,7 +21,7 @@ _NOTHING: Offsets = {}
 
 _EVERY_S = 1.0
 _SHARE = 100
-"""To look for a table's files may take so small a part of the time."""
+"""To look for the files of all tables may take so small a part of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Standing:
     _looked: dict[Path, _Looked] = field(default_factory=dict)
     _known: dict[Path, int] = field(default_factory=dict)
     _again: dict[Path, float] = field(default_factory=dict)
+    _took: dict[Path, float] = field(default_factory=dict)
 
     def known(self, path: Path, progress: ProgressFile) -> tuple[str, int | None]:
         """Return a table's id, and up to which version every commit is explained; None where nobody knows."""
@@ -112,7 +113,8 @@ class Standing:
             absent = missing_file(path, looked.files)
         except OSError as error:
             raise named(error, path, path.name) from error
-        self._again[path] = began + max(_EVERY_S, _SHARE * (time.monotonic() - began))
+        self._took[path] = time.monotonic() - began
+        self._again[path] = began + max(_EVERY_S, _SHARE * sum(self._took.values()))
         return absent is None
 
     def _nothing(self, path: Path) -> Offsets:

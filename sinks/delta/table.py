@@ -118,6 +118,7 @@ class LakeTable:
         self.refresh()
         about = self.delta.metadata()
         refuse_other(self.delta, self.path, self.name)
+        self.refuse_missing_files()
         if vectors and about.configuration.get(_VECTORS) != "true":
             self.delta.alter.set_table_properties({_VECTORS: "true"}, commit_properties=by_library())
             changed = True
@@ -127,7 +128,6 @@ class LakeTable:
         self.refresh()
         if changed:
             self.force_all()
-        self.refuse_missing_files()
 
     def needed_files(self) -> frozenset[str]:
         """Return the files of the version seen last, relative to the table: data and vectors."""
@@ -185,7 +185,7 @@ class LakeTable:
         try:
             self._load()
             self._look_for_empty_commits(seen)
-        except READING as error:
+        except (*READING, OSError, pa.ArrowException) as error:
             self._delta = None
             raise named(error, self.path, self.name) from error
         if before not in ("", self.identity):

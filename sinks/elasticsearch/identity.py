@@ -1,8 +1,8 @@
 """What tells an index from one made or restored in its place, and from one whose documents somebody removed.
 
-Elasticsearch counts the deletes of every shard. Whatever Headrace deletes has a tombstone, so an index whose
-count grows while no tombstone is written is one from which somebody else deletes. Such an index gets another
-identity, and what it has lost is applied again.
+Elasticsearch counts the deletes of every shard. Whatever Headrace deletes has a tombstone, and a tombstone
+tells of so many rows at most. An index with more deletes than its tombstones account for is one from which
+somebody else deletes. It gets another identity, and what it has lost is applied again.
 
 The counts are noted in the index's ``_meta``, so that what is deleted while nobody looks is found, too.
 """
@@ -13,11 +13,14 @@ import json
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from headrace.model.errors import SinkError
 from sinks.elasticsearch.client import Client, path
+from sinks.elasticsearch.tombstones import AT_ONCE
 
 __all__ = ["Identities"]
 
@@ -37,6 +40,11 @@ _NOTED_S = 600.0
 """So often at most the counts of one index are noted: that is a change of the cluster's state."""
 _NOTES = 4
 """So many of them at one look."""
+_MADE_S = 30.0
+"""An index that is being filled again is not made another one so soon: while somebody goes on deleting, it
+would never be full."""
+_MADE = 20
+"""So many are made others at one look."""
 
 _Counts = Mapping[str, int]
 """Copy of a shard → how many operations of a kind it has counted since it was opened."""
@@ -54,14 +62,20 @@ class _Moment:
     deletes: _Counts
     stones: _Counts
 
+    def precedes(self, now: _Moment) -> bool:
+        """Return whether the same copies have counted on; one that was opened anew begins at nothing."""
+        return _went_on(self.deletes, now.deletes) and _went_on(self.stones, now.stones)
+
     def removed_until(self, now: _Moment) -> bool:
-        """Return whether documents went without a tombstone."""
-        went_on = _went_on(self.deletes, now.deletes) and self.deletes != now.deletes
-        return went_on and self.stones == now.stones
+        """Return whether more documents went than tombstones tell of."""
+        deletes, stones = (
+            sum(after.values()) - sum(before.values())
+            for before, after in ((self.deletes, now.deletes), (self.stones, now.stones))
+        )
+        return self.precedes(now) and deletes > AT_ONCE * stones
 
 
 def _went_on(before: _Counts, now: _Counts) -> bool:
-    """Return whether the same copies have counted on; one that was opened anew begins at nothing."""
     return before.keys() == now.keys() and all(count <= now[copy] for copy, count in before.items())
 
 
@@ -70,58 +84,42 @@ class _Watch:
 
     Args:
         identity: By its settings.
-        meta: Its ``_meta``.
+        own: What is noted in its ``_meta``.
     """
 
-    def __init__(self, identity: str, meta: dict[str, Any]) -> None:
+    def __init__(self, identity: str, own: Mapping[str, Any]) -> None:
         self.identity = identity
-        self.meta = meta
-        kept = meta.get("headrace", {}).get("counted")
+        kept = own.get("counted")
         self.noted: _Moment | None = _Moment(**kept) if kept else None
-        self.noted_at = float("-inf")
-        self.base = self.noted
-        """Counted while no delete of ours was under way."""
-        self._seen: _Moment | None = None
-        self._since = float("-inf")
-
-    @property
-    def token(self) -> str:
+        self.token = str(own.get("removed") or "")
         """What was given to the index when somebody had removed documents of it; empty before."""
-        return str(self.meta.get("headrace", {}).get("removed", ""))
+        self.made_at = self.tried_at = float("-inf")
+        self.base = self.noted
+        """Counted while no delete of ours was under way, or right after a shard was opened."""
+        self.seen: _Moment | None = None
+        self._since = float("-inf")
 
     def look(self, now: _Moment) -> bool:
         """Take what was counted; return whether somebody else seems to have removed documents."""
         clock = time.monotonic()
-        before, self._seen = self._seen, now
+        before, self.seen = self.seen, now
         if before is not None and before.stones != now.stones:
-            self.base = None
-            self._since = clock if _went_on(before.stones, now.stones) else float("-inf")
+            self._since = clock
         if self.base is not None and self.base.removed_until(now):
             return True
-        if clock - self._since >= _QUIET_S:
+        if self.base is None or not self.base.precedes(now) or clock - self._since >= _QUIET_S:
             self.base = now
         return False
 
     @property
     def due(self) -> bool:
         """Whether the counts are to be noted."""
-        return (
-            self.base is not None and self.base != self.noted and time.monotonic() - self.noted_at >= _NOTED_S
-        )
+        return self.base != self.noted and time.monotonic() - self.tried_at >= _NOTED_S
 
-    def pass_over(self) -> None:
-        """Take what was removed until the last look as known."""
-        self.base = self._seen
-
-    def described(self, token: str) -> dict[str, Any]:
-        """Return the index's ``_meta`` with the counts and a token; whatever else is in it stays."""
-        counted = {"deletes": self.base.deletes, "stones": self.base.stones} if self.base else None
-        own = {**self.meta.get("headrace", {}), "counted": counted, "removed": token}
-        return {**self.meta, "headrace": own}
-
-    def noted_as(self, meta: dict[str, Any]) -> None:
-        """Take the index's ``_meta`` as it is now."""
-        self.meta, self.noted, self.noted_at = meta, self.base, time.monotonic()
+    @property
+    def rests(self) -> bool:
+        """Whether the index was made another one only just."""
+        return time.monotonic() - self.made_at < _MADE_S
 
 
 class Identities:
@@ -129,12 +127,10 @@ class Identities:
 
     Args:
         client: Where to ask.
-        gc_deletes: For how long Elasticsearch is to remember the version of a deleted document.
     """
 
-    def __init__(self, client: Client, gc_deletes: str) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._gc_deletes = gc_deletes
         self._watches: dict[str, _Watch] = {}
 
     def told(self, aliases: Collection[str]) -> dict[str, str]:
@@ -144,14 +140,16 @@ class Identities:
     def watched(self, stones: Mapping[str, str]) -> dict[str, str]:
         """Return alias → identity, after a look at whether somebody removed documents.
 
+        An index from which somebody did, and that could not be given another identity, is left out.
+
         Args:
             stones: Alias of an index → alias of its tombstones.
         """
         found = self._found([*stones, *stones.values()])
         pairs = {alias: stone for alias, stone in stones.items() if alias in found and stone in found}
         self._learn({found[alias][0]: found[alias][1] for alias in pairs})
-        self._look({found[alias][0]: found[stone][0] for alias, stone in pairs.items()})
-        told = {alias: found[alias] for alias in stones if alias in found}
+        lost = self._look({found[alias][0]: found[stone][0] for alias, stone in pairs.items()})
+        told = {alias: found[alias] for alias in stones if alias in found and found[alias][0] not in lost}
         return {alias: identity + self._token(index) for alias, (index, identity) in told.items()}
 
     def _token(self, index: str) -> str:
@@ -162,31 +160,34 @@ class Identities:
         wanted = "ignore_unavailable=true&features=aliases,settings&filter_path=" + ",".join(
             ("*.aliases", *(f"*.settings.index.{name}" for name in _SETTINGS))
         )
+        asked = frozenset(aliases)
         found: dict[str, tuple[str, str]] = {}
         for named in _lines(aliases):
             reply = self._client.request("GET", f"{named}?{wanted}", see=(404,))
             for index, about in reply.json().items() if reply.status == 200 else ():
                 told = json.dumps(about["settings"]["index"], sort_keys=True)
-                found |= {alias: (index, told) for alias in about.get("aliases", {}) if alias in aliases}
+                found |= {alias: (index, told) for alias in about.get("aliases", {}) if alias in asked}
         return found
 
     # ------------------------------------------------------------ removed by others
 
     def _learn(self, found: Mapping[str, str]) -> None:
         """Read what was noted of indexes that are not known yet; ``found`` has the identity of each."""
-        new = {
-            i: told
-            for i, told in found.items()
-            if i not in self._watches or self._watches[i].identity != told
-        }
-        metas: dict[str, Any] = {}
-        for named in _lines(new):
-            reply = self._client.request("GET", f"{named}/_mapping?filter_path=*.mappings._meta")
-            metas |= {index: about["mappings"]["_meta"] for index, about in reply.json().items()}
-        self._watches |= {index: _Watch(told, metas.get(index, {})) for index, told in new.items()}
+        known = self._watches
+        new = {i: told for i, told in found.items() if i not in known or known[i].identity != told}
+        metas = self._metas(new)
+        known |= {index: _Watch(told, _own(metas.get(index, {}))) for index, told in new.items()}
 
-    def _look(self, pairs: Mapping[str, str]) -> None:
-        """Compare what was counted before with what is counted now.
+    def _metas(self, indexes: Collection[str]) -> dict[str, dict[str, Any]]:
+        metas: dict[str, dict[str, Any]] = {}
+        for named in _lines(indexes):
+            target = f"{named}/_mapping?ignore_unavailable=true&filter_path=*.mappings._meta"
+            for index, about in self._client.request("GET", target).json().items():
+                metas[index] = about["mappings"]["_meta"]
+        return metas
+
+    def _look(self, pairs: Mapping[str, str]) -> set[str]:
+        """Compare what was counted before with what is counted now; return what has lost documents still.
 
         Args:
             pairs: Index → index of its tombstones.
@@ -195,10 +196,13 @@ class Identities:
         if suspects:
             time.sleep(_AGAIN_S)
             suspects = self._suspects(suspects)
-        for index in suspects:
-            self._make_another(index)
-        for index in islice((index for index in pairs if self._watches[index].due), _NOTES):
-            self._note(index, self._token(index))
+        lost = set(suspects)
+        if chosen := list(islice((i for i in suspects if not self._watches[i].rests), _MADE)):
+            lost -= self._made_others(chosen)
+        for index in islice((i for i in pairs if i not in lost and self._watches[i].due), _NOTES):
+            with suppress(SinkError):  # one that refuses is that table's trouble, when it is written to
+                self._note(index, self._token(index))
+        return lost
 
     def _suspects(self, pairs: Mapping[str, str]) -> dict[str, str]:
         counts = self._counts([*pairs, *pairs.values()])
@@ -231,27 +235,62 @@ class Identities:
                 counts[index] = deleted, written
         return counts
 
-    def _make_another(self, index: str) -> None:
-        """Give the index another identity.
+    def _made_others(self, indexes: Collection[str]) -> set[str]:
+        """Give indexes another identity; return those that have one now.
 
         Elasticsearch remembers the version at which a document was deleted, and would refuse what it had
         before. It is made to forget.
         """
-        self._keep_deletes(index, "0s")
-        for _ in range(_ROUNDS):
-            time.sleep(_AGAIN_S)
-            self._client.request("POST", path(index, "_refresh"))
-        self._keep_deletes(index, self._gc_deletes)
-        self._watches[index].pass_over()
-        self._note(index, uuid.uuid4().hex)
+        before: dict[str, str | None] = {}
+        done: set[str] = set()
+        try:
+            for index in indexes:
+                with suppress(SinkError):
+                    before[index] = self._keeps_deletes(index)
+                    self._keep_deletes(index, "0s")
+            for _ in range(_ROUNDS if before else 0):
+                time.sleep(_AGAIN_S)
+                for index in before:
+                    with suppress(SinkError):
+                        self._client.request("POST", path(index, "_refresh"))
+        finally:
+            for index, kept in before.items():
+                with suppress(SinkError):
+                    self._keep_deletes(index, kept)
+        for index in before:
+            watch = self._watches[index]
+            with suppress(SinkError):
+                token = uuid.uuid4().hex
+                self._note(index, token, watch.seen)
+                watch.token, watch.base, watch.made_at = token, watch.seen, time.monotonic()
+                done.add(index)
+        return done
 
-    def _keep_deletes(self, index: str, how_long: str) -> None:
+    def _keeps_deletes(self, index: str) -> str | None:
+        target = path(index, "_settings", "index.gc_deletes") + "?filter_path=*.settings.index.gc_deletes"
+        for about in self._client.request("GET", target).json().values():
+            return str(about["settings"]["index"]["gc_deletes"])
+        return None
+
+    def _keep_deletes(self, index: str, how_long: str | None) -> None:
         self._client.request("PUT", path(index, "_settings"), {"index.gc_deletes": how_long})
 
-    def _note(self, index: str, token: str) -> None:
-        meta = self._watches[index].described(token)
-        self._client.request("PUT", path(index, "_mapping"), {"_meta": meta})
-        self._watches[index].noted_as(meta)
+    def _note(self, index: str, token: str, counted: _Moment | None = None) -> None:
+        """Write the counts and a token into the index's ``_meta``; whatever else is in it stays."""
+        watch = self._watches[index]
+        watch.tried_at = time.monotonic()
+        moment = counted or watch.base
+        meta = self._metas([index]).get(index, {})
+        told = {"deletes": moment.deletes, "stones": moment.stones} if moment else None
+        own = {**_own(meta), "counted": told, "removed": token}
+        self._client.request("PUT", path(index, "_mapping"), {"_meta": {**meta, "headrace": own}})
+        watch.noted = moment
+
+
+def _own(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what of an index's ``_meta`` is ours."""
+    own = meta.get("headrace")
+    return own if isinstance(own, dict) else {}
 
 
 def _lines(names: Collection[str]) -> Iterator[str]:

@@ -58,8 +58,6 @@ _READ_PAGE = 500
 _LAST_READERS_S = 1.0
 """So long an index stays after a shadow has taken its place, for requests that are under way."""
 
-_GC_DELETES = "5m"
-
 _OF_ONE_TABLE = ("ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE")
 
 _DELETE = Op.DELETE  # to look up a member of an enumeration takes its time
@@ -97,7 +95,7 @@ class ElasticsearchSink:
         self.config = config
         self._client = Client(config)
         self._indices = Indices(self._client, config)
-        self._identities = Identities(self._client, _GC_DELETES)
+        self._identities = Identities(self._client)
         self._bulk = Bulk(self._client, config.chunk_docs, config.chunk_bytes, config.timeout)
         self._claims = Claims(self._client, self._indices, claims_alias(config.prefix))
         self._progress = ProgressIndex(
@@ -126,7 +124,7 @@ class ElasticsearchSink:
     def prepare(self, schema: TableSchema) -> None:
         table = self._table(schema)
         settings: dict[str, Any] = {
-            "index.gc_deletes": _GC_DELETES,
+            "index.gc_deletes": "5m",
             "index.mapping.total_fields.limit": max(1000, 4 * len(schema.columns) + 100),
         }
         if self.config.refresh_interval is not None:
@@ -319,7 +317,8 @@ class ElasticsearchSink:
         return removed
 
     def count(self, schema: TableSchema, position: Position | None = None) -> int:
-        return self._indices.count(self._table(schema).alias, f"{META_FIELD}.version", position)
+        with _about(schema):
+            return self._indices.count(self._table(schema).alias, f"{META_FIELD}.version", position)
 
     # ------------------------------------------------------------ progress
 

@@ -236,7 +236,7 @@ class RedisSink:
     def count(self, schema: TableSchema, position: Position | None = None) -> int:
         table, found = self._table(schema), 0
         with store_errors():
-            for page in self._pages(table.keys.head):
+            for page in self._pages(table.keys.head, once=True):
                 versions = [v for v in table.layout.versions(self._client.redis, page) if v is not None]
                 found += sum(position is None or position.floor <= v < position.version for v in versions)
         return found
@@ -299,20 +299,19 @@ class RedisSink:
 
     # ------------------------------------------------------------ reading, removing
 
-    def _pages(self, head: str) -> Iterator[list[bytes]]:
-        """Yield all keys that begin with ``head``, in pages; one may come in two of them."""
-        keys = iter(self._client.redis.scan_iter(match=glob(head) + "*", count=_PAGE))
+    def _pages(self, head: str, *, once: bool = False) -> Iterator[list[bytes]]:
+        """Yield all keys that begin with ``head``, in pages; unless ``once``, one may come in two of them."""
+        keys, seen = iter(self._client.redis.scan_iter(match=glob(head) + "*", count=_PAGE)), set[bytes]()
         while page := list(dict.fromkeys(islice(keys, _PAGE))):
-            yield page
+            yield [key for key in page if key not in seen]
+            seen.update(page if once else ())
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
         table = self._table(schema)
-        cut, seen = len(table.keys.head.encode()), set[bytes]()
+        cut = len(table.keys.head.encode())
         with store_errors():
-            for page in self._pages(table.keys.head):
-                fresh = [key for key in page if key not in seen]
-                seen.update(fresh)
-                for key, row in zip(fresh, table.layout.fetch(self._client.redis, fresh), strict=True):
+            for page in self._pages(table.keys.head, once=True):
+                for key, row in zip(page, table.layout.fetch(self._client.redis, page), strict=True):
                     if row is not None:
                         yield Stored(key[cut:].decode(), row[1], row[0])
 

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from headrace.model.outcome import APPLIED
+from headrace.model.schema import LogicalType
+from sinks.contract import table
 from sinks.contract.story import ORDERS, at, delete, order
 from sinks.elasticsearch import ElasticsearchSink
 from tests.support.search import Server
 
 pytestmark = pytest.mark.stack
 
+ITEMS = table("items", {"id": LogicalType.INT64}, ["id"])
 ROWS = [order(number, at(number)) for number in range(1, 9)]
 
 
@@ -54,8 +57,6 @@ def test_an_index_that_lost_documents_is_another_and_takes_what_it_had(
     assert sink.apply(ORDERS, ROWS) == [APPLIED] * len(ROWS)
     assert sink.count(ORDERS) == len(ROWS)
     assert identity(sink) == second
-    remove(server)
-    assert identity(sink) != second
 
 
 def test_what_is_removed_while_nobody_looks_is_found_by_the_next_who_does(
@@ -97,6 +98,54 @@ def test_what_the_sink_deletes_itself_leaves_the_index_what_it_is(
     told.add(identity(sink))
     assert told == {first}
     assert sink.count(ORDERS) == 0
+
+
+def test_many_that_are_removed_beside_deletes_of_the_sink_are_found(
+    server: Server, sink: ElasticsearchSink
+) -> None:
+    """Few are not: a tombstone may tell of 128 rows, and has told of one."""
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(100, 400)])
+    first = identity(sink)
+    sink.apply(ORDERS, [delete(ORDERS, 8, at(20))])
+    assert identity(sink) == first
+    lines = "".join(f'{{"delete":{{"_id":"{number}"}}}}\n' for number in range(100, 400))
+    server.client.request("POST", f"/{server.alias()}/_bulk", lines.encode(), mimetype="application/x-ndjson")
+    assert identity(sink) != first
+
+
+def test_an_index_that_takes_nothing_now_is_lost_and_keeps_no_other_from_being_looked_at(
+    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.elasticsearch.identity._NOTED_S", 0.0)
+    sink.prepare(ITEMS)
+    first = sink.identities([ORDERS, ITEMS]) or {}
+    assert first.keys() == {ORDERS.table, ITEMS.table}
+    remove_one(server)
+    block = f"/{server.alias()}/_settings"
+    server.ask("PUT", block, {"index.blocks.read_only": True})
+    try:
+        for _ in range(2):
+            assert sink.identities([ORDERS, ITEMS]) == {ITEMS.table: first[ITEMS.table]}
+        again = server.sink()
+        assert again.identities([ORDERS, ITEMS]) == {ITEMS.table: first[ITEMS.table]}
+        again.close()
+    finally:
+        server.ask("PUT", block, {"index.blocks.read_only": None})
+    second = sink.identities([ORDERS, ITEMS]) or {}
+    assert second[ITEMS.table] == first[ITEMS.table]
+    assert second[ORDERS.table] != first[ORDERS.table]
+
+
+def test_what_is_removed_while_the_index_is_filled_again_is_found_in_its_time(
+    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity(sink)
+    remove_one(server)
+    second = identity(sink)
+    remove_all(server)
+    assert sink.identities([ORDERS]) == {}  # it is not green, and not begun anew either
+    monkeypatch.setattr("sinks.elasticsearch.identity._MADE_S", 0.0)
+    assert identity(sink) != second
 
 
 def test_what_is_removed_after_deletes_of_the_sink_is_found(

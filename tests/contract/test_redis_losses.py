@@ -51,6 +51,17 @@ def test_evicted_keys_are_noticed_and_every_table_is_to_be_filled_again(server: 
     sink.close()
 
 
+def test_what_a_check_tells_an_operator_to_set_is_set_as_it_is_told(server: Server) -> None:
+    sink = server.sink()
+    server.do("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+    server.do("CONFIG", "SET", "appendonly", "no")
+    told = {finding.code: finding.hint for finding in sink.check()}
+    for code in ("REDIS_EVICTS", "REDIS_NO_AOF"):
+        server.do(*told[code].partition("  ")[0].split())
+    assert not {"REDIS_EVICTS", "REDIS_NO_AOF"} & server.codes(sink).keys()
+    sink.close()
+
+
 def test_evictions_are_noticed_though_the_server_counts_anew(server: Server) -> None:
     sink = server.sink()
     sink.prepare(ORDERS)

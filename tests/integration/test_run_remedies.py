@@ -224,3 +224,27 @@ def test_a_table_that_cannot_be_read_anew_is_read_by_the_recovery_that_is_told(d
     depot.mended(all_of_them)
     depot.assert_equal()
     assert depot.stored("odd%2Ename") == {str(key) for key in range(1, 11)}
+
+
+def test_a_run_that_passed_over_rows_removes_nothing_and_is_resumed_as_it_is_told(depot: Depot) -> None:
+    """A16: they come where it has been already, and nobody is told of them."""
+    depot.stray()
+    run = depot.read_slowly()
+    ((publication,),) = depot.database.run("SELECT quote_ident(pubname) FROM pg_publication")
+    depot.database.run(
+        f"ALTER PUBLICATION {publication} SET (publish = 'update, delete')",
+        "INSERT INTO items SELECT -i, 'unseen' FROM generate_series(1, 50) i",
+        f"ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate')",
+    )
+    told = depot.refused("resnapshot", "wait", run.id)
+    assert (told["code"], told["hint"]) == (
+        "RESNAPSHOT_INCOMPLETE", f"headrace resnapshot resume {run.id}"
+    )  # fmt: skip
+    assert f"{ROWS + 50:,} rows" in told["message"]
+    assert depot.strays() == {"999999"}
+    depot.mended(told["hint"])
+    # Of the publication's other table lag tells the same; what that tells reads it in another way.
+    told = depot.refused("source", "refresh", "hired")
+    assert told["code"] == "RESNAPSHOT_UNREADABLE"
+    depot.mended(told["hint"])
+    depot.assert_equal()

@@ -17,6 +17,7 @@ from headrace.model.finding import Severity
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.servers import postgres_server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -26,7 +27,7 @@ ROLE = "plain"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Database]:
-    settings = ("idle_replication_slot_timeout=60s", "max_prepared_transactions=4", "max_connections=40")
+    settings = ("max_prepared_transactions=4", "max_connections=40")
     with postgres_server(18, *settings) as dsn:
         yield Database(dsn)
 
@@ -51,10 +52,20 @@ def waits(database: Database) -> tuple[Wait, ...]:
 
 
 def test_a_slot_that_would_be_lost_while_the_connector_rests(database: Database) -> None:
-    found = told(database)["SOURCE_SLOT_IDLE"]
-    assert found.severity is Severity.WARNING
-    assert "60 s" in found.message
-    assert "idle_replication_slot_timeout = 0" in found.hint
+    """What is told is done; then nothing of it is told any more."""
+    database.run(
+        "ALTER SYSTEM SET idle_replication_slot_timeout = '60s'",
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'",
+        "SELECT pg_reload_conf()",
+    )
+    until(lambda: told(database).keys() >= {"SOURCE_SLOT_IDLE", "SOURCE_WAL_SHORT"})
+    found = told(database)
+    assert found["SOURCE_SLOT_IDLE"].severity is found["SOURCE_WAL_SHORT"].severity is Severity.WARNING
+    assert "60 s" in found["SOURCE_SLOT_IDLE"].message
+    for code in ("SOURCE_SLOT_IDLE", "SOURCE_WAL_SHORT"):
+        for statement in found[code].hint.rstrip(";").split("; "):
+            database.run(statement)
+    until(lambda: not told(database).keys() & {"SOURCE_SLOT_IDLE", "SOURCE_WAL_SHORT"})
 
 
 def test_whom_the_slot_would_wait_for_in_any_database(database: Database, server: Database) -> None:
@@ -142,7 +153,12 @@ def test_an_event_trigger_that_refuses_our_statements(
 def test_a_name_that_the_connectors_driver_reads_otherwise(server: Database, name: str) -> None:
     with fresh_database(server.dsn, name) as made:
         made.run("CREATE TABLE t (id int PRIMARY KEY)")
-        assert told(made)["SOURCE_DATABASE_NAME"].severity is Severity.ERROR
+        found = told(made)["SOURCE_DATABASE_NAME"]
+        assert found.severity is Severity.ERROR
+        server.run(found.hint.partition("  --")[0].replace("…", "renamed"))
+        renamed = Database(psycopg.conninfo.make_conninfo(server.dsn, dbname="renamed"))
+        assert "SOURCE_DATABASE_NAME" not in told(renamed)
+        server.run("DROP DATABASE renamed")
 
 
 def test_a_database_whose_bytes_have_no_meaning(server: Database) -> None:

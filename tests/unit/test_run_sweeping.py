@@ -15,6 +15,7 @@ from headrace.control.kafka import Kafka
 from headrace.control.pipelines import rewrite, spec_path
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.runs import sweeping, table_sweep
+from headrace.control.runs.counted import NOTHING_GOES
 from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.repository import SWEEP_LARGE, Phase, change, count, insert, topics_left
 from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
@@ -93,7 +94,8 @@ class Shop:
     def ask_sweep(
         self, _: Context, sink: str, table: SourceTableEntry, marks: Sequence[int], limit: object
     ) -> Mapping[str, int]:
-        self.asked.append((sink, table.topic))
+        if limit == NOTHING_GOES:  # it is asked once more where there is something to remove
+            self.asked.append((sink, table.topic))
         if error := self.refuses.get((sink, table.topic)):
             raise error
         return {**DONE, "refused": limit is not None and (sink, table.topic) in self.many}
@@ -151,6 +153,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setattr(sweeping, "time", shop.time)
     monkeypatch.setattr(sweeping, "refuse_hidden", lambda _: None)
     monkeypatch.setattr(table_sweep, "ask_sweep", shop.ask_sweep)
+    monkeypatch.setattr(table_sweep, "refuse_unseen", lambda *_: None)
     monkeypatch.setattr(table_sweep, "rewrite", shop.tell)
     return shop
 

@@ -60,13 +60,25 @@ def _sweep_sink(job: Job, sink: SinkEntry) -> tuple[list[Differences], list[Left
         out |= _wait_stored(job, sink.name, store, [table for table in tables if table.topic not in out])
         for table in tables:
             if table.topic not in out:
-                said = refusal(partial(ask_sweep, job.context, sink.name, table, _FORMER))
+                said = refusal(partial(_clear, job, sink.name, table))
                 said = said or _compare(job, sink.name, store, table, found)
                 out |= {table.topic: said} if said is not None else {}
     source = job.source
     return found, [
         left_out(source, sink.name, table, out[table.topic]) for table in tables if table.topic in out
     ]
+
+
+def _clear(job: Job, sink: str, table: SourceTableEntry) -> None:
+    """Have the sink's query remove what is of a former life, however long it is at something else."""
+    while True:
+        try:
+            ask_sweep(job.context, sink, table, _FORMER)
+            return
+        except SinkError as error:
+            if error.code != "SINK_BUSY":
+                raise
+            job.say(f"{sink}: {error.message}")
 
 
 def _compare(

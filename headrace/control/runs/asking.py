@@ -30,6 +30,7 @@ __all__ = [
     "first_marks",
     "lost_columns",
     "refuse_hidden",
+    "until_confirmed",
 ]
 
 STOPPED_WITHIN_S = 20.0
@@ -63,7 +64,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
     run = job.run
     if not run.plan["marks"]:
         shadows = _prepare(job, run)
-        _until_confirmed(job, source, capture)
+        until_confirmed(job, source, capture)
         look_now(job.context, run.source)  # what is found before the run begins is healed by it
         topic = capture.notifications
         low = job.kafka.ends([topic]).get((topic, 0), (0, 0))[1]
@@ -210,7 +211,7 @@ def _until_quiet(job: Job, source: Source, capture: Capture) -> None:
     job.say("")
 
 
-def _until_confirmed(job: Job, source: Source, capture: Capture) -> None:
+def until_confirmed(job: Job, source: Source, capture: Capture) -> None:
     """Wait until the connector has noted its place behind all that is committed by now.
 
     A connector that dies tells again what it had not confirmed. A row whose delete nobody was told of would

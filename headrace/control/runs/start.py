@@ -46,9 +46,11 @@ __all__ = [
     "Swept",
     "abort",
     "hand_over",
+    "in_words",
     "marks_of",
     "pause",
     "plan",
+    "progress_of",
     "resnapshot",
     "resume",
     "sinks_of",
@@ -58,6 +60,7 @@ __all__ = [
 ]
 
 Say = Callable[[str], None]
+See = Callable[[ResnapshotEntry], None]
 MAX_LATENCY_MS = 1_000
 """While a small question takes the database longer, a run rests."""
 _POLL_S = 0.2
@@ -171,33 +174,43 @@ def resnapshot(
 ) -> list[Swept]:
     """Start a run and :func:`wait` for it."""
     run = start(context, name, tables=tables, sinks=sinks, sweep_many=sweep_many, why=why)
-    return swept_by(wait(context, run.id, say=say))
+    return swept_by(wait(context, run.id, see=in_words(say)))
 
 
-def wait(context: Context, name: str, *, patient: bool = False, say: Say = lambda _: None) -> ResnapshotEntry:
+def in_words(say: Say) -> See:
+    """Return what tells a run in words, whenever they change."""
+    told = ""
+
+    def see(run: ResnapshotEntry) -> None:
+        nonlocal told
+        if (now := progress_of(run)) != told:
+            say(now)
+            told = now
+
+    return see
+
+
+def wait(context: Context, name: str, *, patient: bool = False, see: See = lambda _: None) -> ResnapshotEntry:
     """Return the run when it is completed.
 
     Args:
         context: The installation.
         name: The run's id.
         patient: Wait also for a sink that is at rest.
-        say: Told how far it is.
+        see: Shown the run, several times a second.
 
     Raises:
         HeadraceError: What ended the run otherwise; or that it waits for a sink at rest (``SINK_AT_REST``),
             or was paused (``RESNAPSHOT_PAUSED``). The run then goes on as soon as it can.
     """
     registry = Registry(context.registry)
-    told = ""
     while True:
         run = run_of(registry, name)
         if run.phase == Phase.COMPLETED.value:
             return run
         if run.phase not in _ACTIVE:
             raise raised(registry, run)
-        if (now := progress_of(run)) != told:
-            say(now)
-            told = now
+        see(run)
         if run.wanted == "pause" and not patient:
             message, hint = f"Run {run.id} is paused.", f"headrace resnapshot resume {run.id}"
             raise SourceError(message, code="RESNAPSHOT_PAUSED", hint=hint)

@@ -22,7 +22,7 @@ from headrace.control.runs.settling import Lack, lack_of, worded
 from headrace.control.runs.shadowing import discard, fill, pipeline_of, shadowed
 from headrace.control.runs.table_sweep import mine_of, remember, sweep_table
 from headrace.control.verdicts import State, Verdict, record
-from headrace.model.errors import HeadraceError, SinkError
+from headrace.model.errors import HeadraceError, SinkError, SourceError
 
 __all__ = ["UNSWEPT", "leave_unswept", "sweep"]
 
@@ -44,6 +44,7 @@ def sweep(job: Job) -> None:
         UsageError: When a sweep would remove too much (``RESNAPSHOT_SWEEP_LARGE``); the other sinks and
             tables are swept.
         SinkError: When a target refuses for good; the other sinks and tables are swept.
+        SourceError: When rows were passed over, so that a sweep would remove them; the others are swept.
         Aborted: When somebody has asked for that.
     """
     rounds = _Rounds(job)
@@ -167,7 +168,7 @@ class _Rounds:
                 return [*lacks, *(Lack(str(left.schema.table), 0, _PAUSED) for left in ready[n:])]
             try:
                 refused = sweep_table(job, run, entry, table)
-            except SinkError as error:
+            except (SinkError, SourceError) as error:
                 rest = ready[n:] if error.code in _SILENT else [table]
                 lacks += [lack for left in rest if (lack := self._put_off(entry, left, error))]
                 if error.code in _SILENT:
@@ -179,7 +180,7 @@ class _Rounds:
                 self._untold.setdefault(entry.name, time.monotonic())
         return lacks
 
-    def _put_off(self, entry: SinkEntry, table: SourceTableEntry, error: SinkError) -> Lack | None:
+    def _put_off(self, entry: SinkEntry, table: SourceTableEntry, error: HeadraceError) -> Lack | None:
         """Note that the table's target refuses: for good, or to be asked again after a pause."""
         place = (entry.name, table.topic)
         if error.code in FINAL:

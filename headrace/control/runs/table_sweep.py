@@ -8,6 +8,7 @@ from contextlib import suppress
 from headrace.config.pipeline import PipelineSpec, Swept
 from headrace.control.pipelines import rewrite
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
+from headrace.control.runs.counted import NOTHING_GOES, refuse_unseen
 from headrace.control.runs.job import Job
 from headrace.control.runs.repository import SWEEP_LARGE, count, is_swept
 from headrace.control.runs.shadowing import pipeline_of, shadowed, switch
@@ -33,12 +34,16 @@ def sweep_table(
 
     Raises:
         SinkError: When the store does not do it.
+        SourceError: When the run has passed over rows (``RESNAPSHOT_INCOMPLETE``).
     """
     name, marks = str(table.schema.table), run.plan["marks"][table.topic]
     limit = None if run.plan.get("sweep_many") else (_LARGE_ROWS, _LARGE_SHARE)
     shadow = shadowed(run, entry.name, table.topic)
     writer = pipeline_of(run, entry.name, table) if shadow else entry.name
-    found = ask_sweep(job.context, writer, table, marks, limit)
+    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES)
+    if found["refused"]:  # there is something to remove
+        refuse_unseen(job, writer, table, marks)
+        found = ask_sweep(job.context, writer, table, marks, limit)
     if found["refused"]:
         refused = _refused(job, run, entry, table, found)
         if not shadow:

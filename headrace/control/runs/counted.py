@@ -1,0 +1,90 @@
+"""Whether a run has seen every row of a table: counted before a sink removes those that it has not seen.
+
+A row that our reading passed over looks like one that is gone. So the rows that a sink would keep are held
+against those that the database has. Writers go on meanwhile: the sink is asked when it has all that was
+committed before the count, and as many rows may have been deleted since as the topic has got records. Where
+people write all the time a few rows may be missing unseen; where they do not, not one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from headrace.control.capture import capture_of, source_of
+from headrace.control.progress import read_progress
+from headrace.control.registry import SourceTableEntry
+from headrace.control.runs.asking import until_confirmed
+from headrace.control.runs.job import Job
+from headrace.control.runs.start import marks_of
+from headrace.control.sweeps import ask_sweep
+from headrace.model.errors import SinkError, SourceError
+
+__all__ = ["NOTHING_GOES", "refuse_unseen"]
+
+NOTHING_GOES = (0, 0.0)
+"""A limit with which no row is removed."""
+_COUNTS = 3
+"""A TRUNCATE after a count removes rows by one record; it is over before the next."""
+_PATIENCE_S = 10.0
+_POLL_S = 0.2
+
+
+def refuse_unseen(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) -> None:
+    """Refuse a sweep after which a sink would have fewer rows than the database.
+
+    Args:
+        job: The run.
+        writer: The pipeline that writes to the sink's table.
+        table: The table.
+        marks: Of the run.
+
+    Raises:
+        SourceError: The run has passed over rows (``RESNAPSHOT_INCOMPLETE``).
+        SinkError: The sink does not say, or is late (``SINK_BEHIND``).
+        Aborted: Somebody has asked for the end of the run.
+    """
+    rows = seen = 0
+    for _ in range(_COUNTS):
+        rows, seen, lacking = _look(job, writer, table, marks)
+        if not lacking:
+            return
+    raise SourceError(
+        f"{table.schema.table} has {rows:,} rows, and run {job.name} has seen {seen:,} of them: the others"
+        " would be removed.",
+        code="RESNAPSHOT_INCOMPLETE",
+        hint=f"headrace resnapshot resume {job.name}",
+    )
+
+
+def _look(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) -> tuple[int, int, bool]:
+    """Return how many rows the database has, how many the sink would keep, and whether that is too few."""
+    source = source_of(job.context, job.source)
+    before = sum(marks_of(job.kafka, job.source, table))
+    rows = source.count_rows(table.schema.table)
+    until_confirmed(job, source, capture_of(job.context, job.source))
+    _wait(job, writer, table, marks_of(job.kafka, job.source, table))
+    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES)
+    since = sum(marks_of(job.kafka, job.source, table)) - before
+    seen = found["total"] - found["older"]
+    return rows, seen, seen + since + _set_aside(job, writer, table) < rows
+
+
+def _wait(job: Job, writer: str, table: SourceTableEntry, ends: Sequence[int]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline and not job.heed():
+        progress = read_progress(job.context.progress, writer)
+        settled = progress.next_offsets if progress is not None else {}
+        if all(settled.get((table.topic, partition), 0) >= end for partition, end in enumerate(ends)):
+            return
+        time.sleep(_POLL_S)
+    raise SinkError(
+        f"{writer} has not applied yet what {table.schema.table} had when it was counted.", code="SINK_BEHIND"
+    )
+
+
+def _set_aside(job: Job, writer: str, table: SourceTableEntry) -> int:
+    """Return how many rows the sink has refused, which it therefore lacks."""
+    progress = read_progress(job.context.progress, writer)
+    told = progress.tables.get(str(table.schema.table)) if progress is not None else None
+    return told.behind if told is not None else 0

@@ -1,0 +1,138 @@
+"""What commands about sources, sinks and lag print when they refuse, carried out as it is printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
+from headrace.config.kafka import KafkaAddress
+from headrace.control import sink, source
+from headrace.control.kafka import Kafka
+from headrace.model.errors import HeadraceError
+from tests.support.database import fresh_database
+from tests.support.mirror import Mirror, mirrored
+from tests.support.remedy import carry_out, steps
+from tests.support.stack import RunningStack
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
+
+NAME, OTHER, THIRD = "words", "wordsother", "wordsthird"
+
+
+@pytest.fixture(scope="module")
+def mirror(stack: RunningStack) -> Iterator[Mirror]:
+    with mirrored(
+        stack,
+        NAME,
+        "CREATE TABLE notes (id int PRIMARY KEY, v text)",
+        "INSERT INTO notes SELECT i, 'v' || i FROM generate_series(1, 30) i",
+    ) as made:
+        made.settle()
+        yield made
+
+
+def refused(mirror: Mirror, *words: str) -> dict[str, Any]:
+    """Return the error that a command prints."""
+    done = CliRunner().invoke(app, [*words, "--json", "--home", str(mirror.stack.home.root)])
+    assert done.exit_code != 0, done.output
+    error: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["error"]
+    return error
+
+
+def done(mirror: Mirror, remedy: str) -> str:
+    return carry_out(remedy, mirror.stack.home.root, mirror.database.run)
+
+
+def test_to_watch_and_to_wait_at_once(mirror: Mirror) -> None:
+    mirror.settle()
+    told = refused(mirror, "lag", "--watch", "--wait", "5")
+    assert told["code"] == "LAG_WATCH_OR_WAIT"
+    done(mirror, told["hint"])
+
+
+def test_a_wait_that_ends_before_all_is_shown(mirror: Mirror) -> None:
+    """What it tells shows why, and that can be mended."""
+    mirror.settle()
+    mirror.pause("cache")
+    mirror.database.run("UPDATE notes SET v = 'meanwhile' WHERE id = 1")
+    told = refused(mirror, "lag", "--wait", "1")
+    assert told["code"] == "LAG_NOT_IN_SYNC"
+    shown = done(mirror, told["hint"])
+    assert f" sink resume {NAME}cache" in shown
+    done(mirror, f"headrace sink resume {NAME}cache")
+    mirror.settle()
+
+
+def test_a_sink_whose_source_is_not_named_and_a_source_without_its_last_table(
+    mirror: Mirror, stack: RunningStack
+) -> None:
+    words = ["sink", "add", THIRD, "--kind", "redis", "--url", stack.endpoints.redis_url]
+    with fresh_database(stack.endpoints.postgres_dsn, OTHER) as database:
+        database.run("CREATE TABLE single (id int PRIMARY KEY)", "INSERT INTO single VALUES (1)")
+        source.add(mirror.context, OTHER, database.dsn)
+        try:
+            told = refused(mirror, *words)
+            assert told["code"] == "SOURCE_UNNAMED"
+            option, names = told["hint"].removeprefix("Use ").rstrip(".").split(" with one of: ")
+            assert {NAME, OTHER} <= set(names.split(", "))
+            done(mirror, shlex.join(["headrace", *words, option, OTHER]))
+            last = refused(mirror, "source", "tables", "remove", OTHER, "public.single")
+            assert (last["code"], last["hint"]) == ("TABLE_LAST", f"headrace source remove {OTHER}")
+            used = refused(mirror, *steps(last["hint"])[1])
+            assert used["code"] == "SOURCE_IN_USE"
+            done(mirror, used["hint"])
+            done(mirror, last["hint"])
+        finally:
+            for left in (sink.remove, source.remove):
+                with suppress(HeadraceError):
+                    left(mirror.context, THIRD if left is sink.remove else OTHER)
+
+
+def test_a_topic_that_lacks_rows_for_a_sink_to_come(mirror: Mirror, stack: RunningStack) -> None:
+    mirror.settle()
+    topic, kafka = f"{NAME}.public.notes", Kafka(mirror.context.kafka_bootstrap)
+    admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka()})
+    end = kafka.ends([topic])[topic, 0][1]
+    for future in admin.delete_records([TopicPartition(topic, 0, end)]).values():
+        future.result(30)
+
+    def told() -> dict[str, str]:
+        words = [
+            "sink",
+            "check",
+            THIRD,
+            "--kind",
+            "redis",
+            "--url",
+            stack.endpoints.redis_url,
+            "--source",
+            NAME,
+        ]
+        words += ["--key-prefix", "third:"]
+        shown = CliRunner().invoke(app, [*words, "--json", "--home", str(stack.home.root)])
+        return {found["code"]: found["hint"] for found in json.loads(shown.stdout)["findings"]}
+
+    until(lambda: "SINK_HISTORY_GONE" in told())
+    done(mirror, told()["SINK_HISTORY_GONE"])
+    assert "SINK_HISTORY_GONE" not in told()
+    mirror.settle()
+
+
+def test_a_password_on_the_command_line(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = refused(mirror, "source", "rotate", NAME, "secret")
+    assert told["code"] == "SECRET_ON_COMMAND_LINE"
+    monkeypatch.setenv("NAME", str(psycopg.conninfo.conninfo_to_dict(mirror.database.dsn)["password"]))
+    done(mirror, told["hint"].partition(",")[0])
+    mirror.database.run("UPDATE notes SET v = 'after' WHERE id = 2")
+    mirror.settle()

@@ -1,0 +1,80 @@
+"""A run while somebody waits for it: how far, how fast, how long it will take."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from headrace.cli.run_bar import shown
+from headrace.control.registry import ResnapshotEntry
+from headrace.control.runs.start import in_words, progress_of
+
+NOW = 1_800_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.control.runs.start.now_ms", lambda: NOW)
+
+
+def run(phase: str = "reading", read: int = 0, estimate: int = 0, **more: str) -> ResnapshotEntry:
+    return ResnapshotEntry(
+        id="3f2a",
+        source="shop",
+        phase=phase,
+        begun_ms=NOW - 10_000,
+        plan={"estimate": estimate},
+        counts={"read": {"shop.public.orders": read}} if read else {},
+        wanted=more.get("wanted", ""),
+        reason=more.get("reason", ""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (run("queued", reason="waits for run 77"), "run 3f2a: queued; waits for run 77"),
+        (run(), "run 3f2a: reading"),
+        (run(read=5_000, estimate=20_000),
+         "run 3f2a: reading; about 5,000 rows, 500 rows/s, about 30 s left"),
+        (run(read=5_000, estimate=4_000), "run 3f2a: reading; about 5,000 rows, 500 rows/s"),
+        (run(read=5_000, wanted="pause"), "run 3f2a: paused while reading; about 5,000 rows, 500 rows/s"),
+        (run("applying", read=5_000), "run 3f2a: applying"),
+    ],
+)  # fmt: skip
+def test_a_run_in_words(seen: ResnapshotEntry, words: str) -> None:
+    assert progress_of(seen) == words
+
+
+def test_words_are_said_when_they_change() -> None:
+    said: list[str] = []
+    see = in_words(said.append)
+    for seen in (run("queued"), run("queued"), run("applying"), run("applying")):
+        see(seen)
+    assert said == ["run 3f2a: queued", "run 3f2a: applying"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "filled", "words"),
+    [
+        (run(read=10_000, estimate=20_000), 20, "10,000 rows, 1,000 rows/s, about 10 s left"),
+        (run(read=30_000, estimate=20_000), 40, "30,000 rows"),
+        (run("applying", read=30_000, estimate=40_000), 40, "run 3f2a: applying"),
+    ],
+)
+def test_in_a_terminal_there_is_a_bar(seen: ResnapshotEntry, filled: int, words: str) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, no_color=True)
+    with shown(as_json=False, console=console) as see:
+        see(seen)
+    (last,) = [frame for frame in screen.getvalue().split("\x1b[2K") if words in frame]
+    assert Text.from_ansi(last).plain.count("━") == filled
+
+
+def test_elsewhere_there_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown(as_json=True) as see:
+        see(run("queued"))
+    assert capsys.readouterr().out == ""
