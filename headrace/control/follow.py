@@ -24,7 +24,10 @@ _log = logging.getLogger("headrace")
 
 _LOOK_EVERY_S = 1.0
 _FIRST_PAUSE_S = 10.0
-_LONGEST_PAUSE_S = 600.0
+_LONGEST_PAUSE_S = 60.0
+_LONGEST_REFUSED_S = 600.0
+_REFUSED = 3
+"""Exit code of a follower that a store or a table's key refuses, until a person does something."""
 _BY_ITSELF = ("lenient", "evolve")
 _PENDING = "follow-{source}.json"
 COLUMNS_SEEN = "columns-{source}"
@@ -65,6 +68,8 @@ class _Try:
 class Follower:
     """Starts followers for as long as the engine runs; slower and slower where one fails.
 
+    What ends by itself, such as a server that is away or a busy sink, is waited for a minute at most.
+
     Args:
         context: File of the installation's context.
         engine: File of the engine's specification.
@@ -94,7 +99,8 @@ class Follower:
             if one.process is not None and (code := one.process.poll()) is not None:
                 one.process = None
                 one.not_before = time.monotonic() + (one.pause if code else _FIRST_PAUSE_S)
-                one.pause = min(2 * one.pause, _LONGEST_PAUSE_S) if code else _FIRST_PAUSE_S
+                longest = _LONGEST_REFUSED_S if code == _REFUSED else _LONGEST_PAUSE_S
+                one.pause = min(2 * one.pause, longest) if code else _FIRST_PAUSE_S
                 if code:
                     _log.error("following the columns of %s failed", source)
         for source, sinks in found.items():
@@ -118,7 +124,7 @@ def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> 
     from headrace.control.refresh import refresh
     from headrace.control.registry import Registry
     from headrace.control.runs.start import in_words, start, wait
-    from headrace.model.errors import HeadraceError
+    from headrace.model.errors import HeadraceError, SinkError
     from headrace.model.schema import TableId
 
     signal.signal(signal.SIGTERM, _stop)
@@ -157,7 +163,8 @@ def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> 
     except HeadraceError as error:
         _log.error("%s does not follow %s: %s (%s)", ", ".join(sinks), source, error.message, error.code)
         registry.note(f"source {source}", "not followed", sinks=sinks, code=error.code, message=error.message)
-        return 1
+        of_table = isinstance(error, SinkError) and error.table is not None
+        return _REFUSED if of_table or error.code == "SOURCE_KEY_CHANGED" else 1
     return 0
 
 
