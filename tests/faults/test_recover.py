@@ -23,6 +23,8 @@ from headrace.control import lag, recover
 from headrace.control.connect import Connect
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
+from headrace.control.runs import start as runs
+from headrace.control.runs.repository import run_of
 from headrace.model.errors import StackError
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
@@ -187,6 +189,8 @@ def broken_and_recovered(mirror: Mirror, breaks: Break) -> None:
 
 def test_a_dropped_slot_is_recovered_while_the_sinks_go_on_serving(mirror: Mirror) -> None:
     until(lambda: mirror.in_sync)
+    registry = Registry(mirror.context.registry)
+    before = runs.wait(mirror.context, runs.start(mirror.context, "mend", why="kept").id)
     fewest, over = [10**9], threading.Event()
 
     def count() -> None:
@@ -202,6 +206,10 @@ def test_a_dropped_slot_is_recovered_while_the_sinks_go_on_serving(mirror: Mirro
         over.set()
         reader.join()
     assert fewest[0] >= 199
+    # What was done before is kept, and counts for nothing any more.
+    kept = run_of(registry, before.id)
+    assert (kept.phase, kept.counts, kept.ended_ms) == (before.phase, before.counts, before.ended_ms)
+    assert registry.reread("mend") == {}
 
 
 def test_an_interrupted_recovery_goes_on_and_is_not_green_before(

@@ -27,10 +27,11 @@ from headrace.control.recovery import hand_over, left_out, sweep
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.left_out import LeftOut
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
-from headrace.control.runs import asking
+from headrace.control.runs import asking, repository, worker
 from headrace.control.runs import job as runs_job
+from headrace.control.runs.repository import Phase, active, leave_behind, run_of
 from headrace.control.verdicts import LEFT_OUT, State, healed, standing
-from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.errors import SinkError, SinkUnavailable, UsageError
 from headrace.model.life import life_of
 from headrace.model.position import Position
 from headrace.model.schema import TableSchema
@@ -334,3 +335,25 @@ def test_the_command_says_what_is_left_out_and_what_mends_it(
     assert told["wrong"] == 3
     assert [one["remedy"] for one in told["left_out"]] == [remedy]
     assert [one["unread"] for one in told["tables"]] == ["gone", ""]
+
+
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.SWEEPING])
+def test_runs_of_a_former_life_are_kept_and_nobody_works_on_them(job: Job, phase: Phase) -> None:
+    registry = job.registry
+    plan = {"topics": [TOPIC], "sinks": ["early"], "marks": {TOPIC: [1]}, "ends": {TOPIC: [7]}}
+    counts = {"swept": {"early": {"public.t": 3}}}
+    run = ResnapshotEntry(id="r", source="shop", phase=phase.value, begun_ms=10, plan=plan, counts=counts)
+    with registry.begin() as session:
+        session.add(run)
+    assert registry.reread("shop")
+    with registry.begin() as session:
+        leave_behind(session, "shop")
+    kept = run_of(registry, "r")
+    assert kept.phase == ("completed" if phase is Phase.COMPLETED else "aborted")
+    assert kept.counts == counts
+    assert registry.reread("shop") == {}
+    assert not active(registry, "shop")
+    worker.work(runs_job.Job(job.context, "r", registry, Kafka("")))
+    with pytest.raises(UsageError, match="Run r has ended: shop was recovered"):
+        repository.change(registry, "r", phase=Phase.APPLYING)
+    assert run_of(registry, "r").phase == kept.phase

@@ -11,7 +11,7 @@ from connectors.base import Capture
 from headrace.control.capture import capture_now, capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.differences import keep
-from headrace.control.entries import ResnapshotEntry, SourceEntry, VerdictEntry
+from headrace.control.entries import SourceEntry, VerdictEntry
 from headrace.control.epochs import next_epochs
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import spec_path, withhold
@@ -19,6 +19,7 @@ from headrace.control.recovery.job import Job
 from headrace.control.registry import Registry, now_ms
 from headrace.control.remedies import recover as again
 from headrace.control.remedies import then
+from headrace.control.runs.repository import leave_behind
 from headrace.control.sink import opened_sink, tables_of
 from headrace.control.source import topics_of
 from headrace.control.verdicts import LEFT_TO_RUN
@@ -81,8 +82,7 @@ def begin_life(job: Job) -> int:
             found.flushed = found.read = found.heard = None
             for table in found.tables:
                 table.topic_id, table.epoch = ids[table.topic], epochs[table.topic]
-            # Their marks are offsets of topics that are gone.
-            session.execute(delete(ResnapshotEntry).where(ResnapshotEntry.source == name))
+            leave_behind(session, name)
             # The new life's snapshot reads every table, so nothing is left to a run.
             mine_left = VerdictEntry.source == name, VerdictEntry.code == LEFT_TO_RUN
             session.execute(delete(VerdictEntry).where(*mine_left))

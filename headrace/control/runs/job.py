@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
-from headrace.control.runs.repository import change, run_of, topics_of
+from headrace.control.runs.repository import change, refuse_former, run_of, topics_of
 
 __all__ = ["Aborted", "Job"]
 
@@ -35,8 +35,12 @@ class Job:
 
     @property
     def run(self) -> ResnapshotEntry:
-        """Return the run as it stands in the registry now."""
-        return run_of(self.registry, self.name)
+        """Return the run as it stands in the registry now.
+
+        Raises:
+            UsageError: When it is gone (``RESNAPSHOT_UNKNOWN``), or of a former life (``RESNAPSHOT_FORMER``).
+        """
+        return refuse_former(run_of(self.registry, self.name))
 
     @property
     def source(self) -> SourceEntry:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.remedies import read_anew
@@ -18,6 +19,7 @@ from headrace.model.errors import HeadraceError, SinkError, SourceError, UsageEr
 __all__ = [
     "ACTIVE",
     "FINAL",
+    "FORMER",
     "OPEN",
     "SWEEP_LARGE",
     "Phase",
@@ -30,7 +32,9 @@ __all__ = [
     "insert",
     "is_swept",
     "keep_telling",
+    "leave_behind",
     "raised",
+    "refuse_former",
     "run_of",
     "topics_left",
     "topics_of",
@@ -56,6 +60,8 @@ ACTIVE = (Phase.QUEUED, Phase.READING, Phase.APPLYING, Phase.SWEEPING)
 OPEN = (*ACTIVE, Phase.UNFINISHED)
 SWEEP_LARGE = "RESNAPSHOT_SWEEP_LARGE"
 """Code of the verdict upon a table of which a run would remove many rows, until a person has decided."""
+FORMER = "RESNAPSHOT_FORMER"
+"""Code of a run that the source's recovery has ended."""
 FINAL = (
     "ES_MAPPING_CONFLICT",
     "RESNAPSHOT_INCOMPLETE",
@@ -198,12 +204,33 @@ def active(registry: Registry, source: str) -> list[ResnapshotEntry]:
         return list(session.scalars(_among(source, ACTIVE)))
 
 
+def leave_behind(session: Session, source: str) -> None:
+    """Keep what a source's runs have done, but not where: their topics are made anew. None goes on."""
+    for run in session.scalars(select(ResnapshotEntry).where(ResnapshotEntry.source == source)):
+        kept = {"sinks": run.plan["sinks"], "left_out": run.plan.get("left_out", {})}
+        run.plan = {**kept, "topics": sorted(topics_of(run)), "marks": {}, "former": True}
+        if Phase(run.phase) in OPEN:
+            run.phase, run.wanted, run.ended_ms = Phase.ABORTED.value, "", now_ms()
+            run.reason = "The source was recovered, which reads every table."
+
+
+def refuse_former(run: ResnapshotEntry) -> ResnapshotEntry:
+    """Return the run, unless it is of a life of the source that has ended.
+
+    Raises:
+        UsageError: ``RESNAPSHOT_FORMER``: nobody works on it any more.
+    """
+    if run.plan.get("former"):
+        raise UsageError(f"Run {run.id} has ended: {run.source} was recovered.", code=FORMER)
+    return run
+
+
 def change(
     registry: Registry, name: str, plan: Mapping[str, Any] | None = None, **to: Any
 ) -> ResnapshotEntry:
     """Change fields of a run; ``plan`` is added to its plan."""
     with registry.begin() as session:
-        run = session.get_one(ResnapshotEntry, name)
+        run = refuse_former(session.get_one(ResnapshotEntry, name))
         run.plan = {**run.plan, **(plan or {})}
         for field, value in to.items():
             setattr(run, field, value.value if isinstance(value, Phase) else value)
@@ -213,7 +240,7 @@ def change(
 def count(registry: Registry, name: str, what: str, key: str, value: Any) -> ResnapshotEntry:
     """Note one of a run's counts."""
     with registry.begin() as session:
-        run = session.get_one(ResnapshotEntry, name)
+        run = refuse_former(session.get_one(ResnapshotEntry, name))
         run.counts = {**run.counts, what: {**run.counts.get(what, {}), key: value}}
         return run
 

@@ -20,7 +20,7 @@ from headrace.control.registry import Registry
 from headrace.control.runs import markers
 from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.reading import note_read, read
-from headrace.control.runs.repository import ACTIVE, FINAL, SWEEP_LARGE, Phase, end
+from headrace.control.runs.repository import ACTIVE, FINAL, FORMER, SWEEP_LARGE, Phase, end
 from headrace.control.runs.sweeping import leave_unswept, sweep
 from headrace.model.errors import HeadraceError, UsageError
 
@@ -30,8 +30,8 @@ _log = logging.getLogger("headrace")
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 15.0
-_GONE = ("RESNAPSHOT_UNKNOWN", "SOURCE_UNKNOWN")
-"""Codes of errors that tell that the source was removed, and its runs with it."""
+_GONE = ("RESNAPSHOT_UNKNOWN", "SOURCE_UNKNOWN", FORMER)
+"""Codes of errors that tell that the source was removed, and its runs with it, or was recovered."""
 
 
 def work(job: Job) -> None:
