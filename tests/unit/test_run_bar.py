@@ -74,7 +74,11 @@ def test_in_a_terminal_there_is_a_bar(seen: ResnapshotEntry, filled: int, words:
     assert Text.from_ansi(last).plain.count("━") == filled
 
 
-def test_elsewhere_there_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with shown(as_json=True) as see:
-        see(run("queued"))
-    assert capsys.readouterr().out == ""
+def test_elsewhere_there_are_lines_and_none_beside_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json, lines in ((False, ["run 3f2a: queued", "run 3f2a: applying"]), (True, [])):
+        with shown(as_json=as_json, console=Console(file=io.StringIO())) as see:
+            for seen in (run("queued"), run("queued"), run("applying")):
+                see(seen)
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert [line.removeprefix("· ") for line in captured.err.splitlines()] == lines
