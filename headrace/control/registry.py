@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,7 @@ class Registry:
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        path.chmod(0o600)
+        _make_private(path)
         self._engine: Engine = create_engine(
             f"sqlite:///{path}", connect_args={"timeout": 30}, poolclass=NullPool
         )
@@ -265,6 +265,22 @@ def living(session: Session, source: SourceEntry) -> SourceEntry | None:
     """
     found = session.get(SourceEntry, source.name)
     return found if found is not None and found.is_life_of(source) else None
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file that only its owner may read, unless there is one, without ever opening one.
+
+    A process that closes a file loses its locks on it, those of its open connections too: another process
+    would take itself for the last user and delete the write-ahead log under them
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    if not path.exists():
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        os.close(handle)
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        Path(draft).unlink()
+    path.chmod(0o600)
 
 
 def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:

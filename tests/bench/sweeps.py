@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count
-from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
@@ -18,13 +14,11 @@ from headrace.model.change import Change
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from sinks.base import Sink
-from sinks.registry import build
 from tests.bench.apply.products import SCHEMA, batches
-from tests.bench.apply.stores import server_versions
-from tests.bench.meter import Meter, race, servers
+from tests.bench.meter import Meter, race
+from tests.bench.opened import opened
 from tests.bench.results import Result
 from tests.bench.suite import Benchmark, Setting
-from tests.support.stack import running_stack
 
 __all__ = ["BENCHMARKS"]
 
@@ -83,18 +77,8 @@ class _Table:
 
 def _measure(kind: str, setting: Setting) -> Iterator[Result]:
     changes = list(chain.from_iterable(batches(_ROWS)["insert"]))
-    with ExitStack() as closing:
-        processes: Mapping[str, int] = {}
-        versions: Mapping[str, str] = {}
-        folder = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        settings: dict[str, Any] = {"path": folder}
-        if kind != "delta":
-            running = closing.enter_context(running_stack({kind}))
-            at, processes = running.endpoints, servers(running.home.run)
-            settings = {"url": at.redis_url if kind == "redis" else at.elasticsearch_url}
-            versions = server_versions(at, frozenset({kind}))
-        sink = build(kind, "bench", settings)
-        closing.callback(sink.close)
+    with opened(kind) as store:
+        sink = store.sink
         waiting: deque[tuple[_Table, int]] = deque()
         swept: list[_Table] = []
         numbers = count()
@@ -114,7 +98,9 @@ def _measure(kind: str, setting: Setting) -> Iterator[Result]:
 
         write()  # whoever is second in a round is first in the next, and needs one to sweep
         see_some()
-        sides = race({"writing": write, "headrace": sweep}, setting.runs, Meter(processes), between=see_some)
+        sides = race(
+            {"writing": write, "headrace": sweep}, setting.runs, Meter(store.processes), between=see_some
+        )
         equal = all(table.is_swept() for table in swept)
     yield Result(
         f"sweep.{kind}",
@@ -122,7 +108,7 @@ def _measure(kind: str, setting: Setting) -> Iterator[Result]:
         "rows/s",
         sides,
         equal=equal,
-        versions=versions,
+        versions=store.versions,
         settings={"rows": _ROWS},
     )
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
@@ -17,17 +13,15 @@ from headrace.model.change import Change
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from sinks.base import Sink
-from sinks.registry import build
 from spark_jobs.apply import apply_records
 from spark_jobs.carry import NoCarry
 from spark_jobs.held import Holds
 from spark_jobs.tables import Tables
 from tests.bench.apply.products import SCHEMA, batches
-from tests.bench.apply.stores import server_versions
-from tests.bench.meter import Meter, race, servers
+from tests.bench.meter import Meter, race
+from tests.bench.opened import opened
 from tests.bench.results import Result
 from tests.bench.suite import Benchmark, Setting
-from tests.support.stack import running_stack
 
 __all__ = ["BENCHMARKS"]
 
@@ -83,24 +77,14 @@ def _measure(kind: str, setting: Setting) -> Iterator[Result]:
         name: [_spread(changes, tables, again) for again in rounds]
         for name, tables in (("headrace", _MANY), ("one table", 1))
     }
-    with ExitStack() as closing:
-        processes: Mapping[str, int] = {}
-        versions: Mapping[str, str] = {}
-        folder = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        settings: dict[str, Any] = {"path": folder}
-        if kind != "delta":
-            running = closing.enter_context(running_stack({kind}))
-            at, processes = running.endpoints, servers(running.home.run)
-            settings = {"url": at.redis_url if kind == "redis" else at.elasticsearch_url}
-            versions = server_versions(at, frozenset({kind}))
-        sink = build(kind, "bench", settings)
-        closing.callback(sink.close)
+    with opened(kind) as store:
+        sink = store.sink
         for schema, _ in chain.from_iterable(first.values() for first, *_ in works.values()):
             sink.prepare(schema)
         # The round that does not count writes new rows, the others change them all.
         left = {name: iter(works[name]) for name in works}
         ways = {name: partial(_apply_next, sink, left[name]) for name in works}
-        sides = race(ways, setting.runs, Meter(processes))
+        sides = race(ways, setting.runs, Meter(store.processes))
         equal = all(_holds(sink, last) for *_, last in works.values())
     yield Result(
         f"scale.tables.{kind}",
@@ -108,7 +92,7 @@ def _measure(kind: str, setting: Setting) -> Iterator[Result]:
         "changes/s",
         sides,
         equal=equal,
-        versions=versions,
+        versions=store.versions,
         settings={"changes": _ROWS, "tables": _MANY, "changes a table": _ROWS // _MANY},
     )
 

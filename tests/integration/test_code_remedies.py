@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,9 +14,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from typer.testing import CliRunner
 
-from headrace.cli.main import app
 from headrace.config.pipeline import SchemaPolicy, load_pipeline
 from headrace.config.source import SourceSettings
 from headrace.control import deadletters, lag, sink, source
@@ -28,7 +25,7 @@ from headrace.control.registry import Registry
 from headrace.control.runner import engine_state
 from headrace.control.verdicts import standing
 from tests.support.mirror import Mirror, mirrored
-from tests.support.remedy import carry_out
+from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -63,14 +60,6 @@ def assert_equal(mirror: Mirror) -> None:
         assert {key: row["v"] for key, row in rows.items()} == wanted, name
 
 
-def refused(mirror: Mirror, words: str) -> tuple[str, str]:
-    """Return the code and the hint with which a command is refused."""
-    done = CliRunner().invoke(app, [*shlex.split(words), "--json", "--home", str(mirror.stack.home.root)])
-    assert done.exit_code != 0, done.output
-    error: dict[str, str] = json.loads(done.stderr.splitlines()[-1])["error"]
-    return error["code"], error["hint"]
-
-
 def done(mirror: Mirror, remedy: str) -> str:
     return carry_out(remedy, mirror.stack.home.root, mirror.database.run)
 
@@ -85,9 +74,9 @@ def set_aside(mirror: Mirror, redis: Any, row: int) -> int:
 
 def test_the_remedy_of_a_letter_that_is_unknown(mirror: Mirror, redis: Any) -> None:
     number = set_aside(mirror, redis, 50)
-    code, hint = refused(mirror, "dlq show 999999")
-    assert code == "LETTER_UNKNOWN"
-    assert str(number) in done(mirror, hint)
+    told = refused(mirror.stack.home.root, "dlq", "show", "999999")
+    assert told["code"] == "LETTER_UNKNOWN"
+    assert str(number) in done(mirror, told["hint"])
     assert "set aside" in done(mirror, f"headrace dlq show {number}")
     redis.delete(f"{NAME}:notes:50")
     done(mirror, f"headrace dlq replay {number}")
@@ -102,18 +91,18 @@ def test_the_remedy_of_a_letter_whose_file_is_gone(mirror: Mirror, redis: Any) -
     redis.delete(f"{NAME}:notes:60")
     again = deadletters.replay(mirror.context, Chosen(numbers=(number,)))
     assert (again.letters, again.refused) == (0, {"LETTER_GONE": 1})
-    code, hint = refused(mirror, f"dlq show {number}")
-    assert code == "LETTER_GONE"
-    done(mirror, hint)
+    told = refused(mirror.stack.home.root, "dlq", "show", str(number))
+    assert told["code"] == "LETTER_GONE"
+    done(mirror, told["hint"])
     assert_equal(mirror)
     assert not mirror.letters
 
 
 def test_the_remedy_of_a_table_that_is_captured_already(mirror: Mirror) -> None:
     for words in ("add", "decline"):
-        code, hint = refused(mirror, f"source tables {words} {NAME} public.notes")
-        assert code == "TABLE_CAPTURED"
-        assert "public.notes" in done(mirror, hint)
+        told = refused(mirror.stack.home.root, "source", "tables", words, NAME, "public.notes")
+        assert told["code"] == "TABLE_CAPTURED"
+        assert "public.notes" in done(mirror, told["hint"])
     assert_equal(mirror)
 
 
@@ -232,11 +221,11 @@ def test_the_remedy_of_sinks_that_are_not_let_go(mirror: Mirror) -> None:
         words = [str(Path(sys.executable).with_name("headrace")), *taking_in.split()[1:], "--json"]
         home = {**os.environ, "HEADRACE_HOME": str(mirror.stack.home.root)}
         with subprocess.Popen(words, env=home, stderr=subprocess.PIPE, text=True) as beside:
-            code, hint = refused(mirror, f"sink remove {spare}")
+            told = refused(mirror.stack.home.root, "sink", "remove", spare)
             said = json.loads(beside.communicate(timeout=120)[1].splitlines()[-1])["error"]
-        assert (code, said["code"]) == ("SINK_BUSY", "SINK_BUSY")
+        assert (told["code"], said["code"]) == ("SINK_BUSY", "SINK_BUSY")
         assert "the engine has said nothing" in done(mirror, said["hint"])
-        assert "two minutes" in hint
+        assert "two minutes" in told["hint"]
         until(lambda: engine_state(context.progress).get("pid") != hanging)
     finally:
         with suppress(ProcessLookupError):

@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import psycopg
 import pytest
@@ -21,7 +20,7 @@ from headrace.control.kafka import Kafka
 from headrace.model.errors import HeadraceError
 from tests.support.database import fresh_database
 from tests.support.mirror import Mirror, mirrored
-from tests.support.remedy import carry_out, steps
+from tests.support.remedy import carry_out, refused, steps
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -42,21 +41,13 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
         yield made
 
 
-def refused(mirror: Mirror, *words: str) -> dict[str, Any]:
-    """Return the error that a command prints."""
-    done = CliRunner().invoke(app, [*words, "--json", "--home", str(mirror.stack.home.root)])
-    assert done.exit_code != 0, done.output
-    error: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["error"]
-    return error
-
-
 def done(mirror: Mirror, remedy: str) -> str:
     return carry_out(remedy, mirror.stack.home.root, mirror.database.run)
 
 
 def test_to_watch_and_to_wait_at_once(mirror: Mirror) -> None:
     mirror.settle()
-    told = refused(mirror, "lag", "--watch", "--wait", "5")
+    told = refused(mirror.stack.home.root, "lag", "--watch", "--wait", "5")
     assert told["code"] == "LAG_WATCH_OR_WAIT"
     done(mirror, told["hint"])
 
@@ -66,7 +57,7 @@ def test_a_wait_that_ends_before_all_is_shown(mirror: Mirror) -> None:
     mirror.settle()
     mirror.pause("cache")
     mirror.database.run("UPDATE notes SET v = 'meanwhile' WHERE id = 1")
-    told = refused(mirror, "lag", "--wait", "1")
+    told = refused(mirror.stack.home.root, "lag", "--wait", "1")
     assert told["code"] == "LAG_NOT_IN_SYNC"
     shown = done(mirror, told["hint"])
     assert f" sink resume {NAME}cache" in shown
@@ -82,14 +73,14 @@ def test_a_sink_whose_source_is_not_named_and_a_source_without_its_last_table(
         database.run("CREATE TABLE single (id int PRIMARY KEY)", "INSERT INTO single VALUES (1)")
         source.add(mirror.context, OTHER, database.dsn)
         try:
-            told = refused(mirror, *words)
+            told = refused(mirror.stack.home.root, *words)
             assert told["code"] == "SOURCE_UNNAMED"
             option, names = told["hint"].removeprefix("Use ").rstrip(".").split(" with one of: ")
             assert {NAME, OTHER} <= set(names.split(", "))
             done(mirror, shlex.join(["headrace", *words, option, OTHER]))
-            last = refused(mirror, "source", "tables", "remove", OTHER, "public.single")
+            last = refused(mirror.stack.home.root, "source", "tables", "remove", OTHER, "public.single")
             assert (last["code"], last["hint"]) == ("TABLE_LAST", f"headrace source remove {OTHER}")
-            used = refused(mirror, *steps(last["hint"])[1])
+            used = refused(mirror.stack.home.root, *steps(last["hint"])[1])
             assert used["code"] == "SOURCE_IN_USE"
             done(mirror, used["hint"])
             done(mirror, last["hint"])
@@ -130,7 +121,7 @@ def test_a_topic_that_lacks_rows_for_a_sink_to_come(mirror: Mirror, stack: Runni
 
 
 def test_a_password_on_the_command_line(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = refused(mirror, "source", "rotate", NAME, "secret")
+    told = refused(mirror.stack.home.root, "source", "rotate", NAME, "secret")
     assert told["code"] == "SECRET_ON_COMMAND_LINE"
     monkeypatch.setenv("NAME", str(psycopg.conninfo.conninfo_to_dict(mirror.database.dsn)["password"]))
     done(mirror, told["hint"].partition(",")[0])

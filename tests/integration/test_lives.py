@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,6 +19,7 @@ from headrace.control.registry import Registry
 from headrace.model.claim import Claim
 from headrace.model.errors import UsageError
 from tests.support.database import Database, fresh_database
+from tests.support.entries import lose_registry
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
@@ -69,15 +69,14 @@ def wanted(database: Database) -> dict[int, str]:
 
 
 def test_a_registry_that_was_lost_hands_out_no_epoch_twice(
-    context: Context, database: Database, begin: Callable[[], None], redis: Any, tmp_path: Path
+    context: Context, database: Database, begin: Callable[[], None], redis: Any
 ) -> None:
     begin()
     epoch = Registry(context.registry).source("life").tables[0].epoch
     for number in range(300):
         database.run(f"UPDATE kinds SET name = 'first life {number}' WHERE id <= 3")
     settle(context)
-    for path in context.registry.parent.glob("registry.db*"):
-        path.rename(tmp_path / path.name)
+    lose_registry(context.registry)
 
     seen = lag.measure(context)
     assert not seen.in_sync
@@ -102,9 +101,8 @@ def test_a_registry_that_was_put_back_is_told_and_mended_as_it_is_told(
     source.remove(context, "life")
     begin()
     settle(context)
-    for path in context.registry.parent.glob("registry.db*"):
-        path.unlink()
-    shutil.copy(kept, context.registry)
+    with closing(sqlite3.connect(context.registry)) as now, closing(sqlite3.connect(kept)) as copy:
+        copy.backup(now)
 
     def remedies() -> list[str]:
         seen = lag.measure(context)

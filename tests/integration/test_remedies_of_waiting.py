@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
-from headrace.cli.main import app
 from headrace.control import first_load, recover, sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry
@@ -23,7 +19,7 @@ from headrace.control.runner import ensure_engine
 from headrace.control.runs.repository import all_of
 from tests.support.database import fresh_database
 from tests.support.mirror import Mirror, mirrored
-from tests.support.remedy import carry_out
+from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
@@ -43,14 +39,6 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
     ) as made:
         made.settle()
         yield made
-
-
-def refused(home: Path, *words: str) -> dict[str, Any]:
-    """Return the error that a command prints."""
-    told = CliRunner().invoke(app, [*words, "--json", "--home", str(home)])
-    assert told.exit_code != 0, told.output
-    error: dict[str, Any] = json.loads(told.stderr.splitlines()[-1])["error"]
-    return error
 
 
 def begun(mirror: Mirror) -> subprocess.Popen[bytes]:

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from typer.testing import CliRunner
 
-from headrace.cli.main import app
 from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
@@ -23,7 +21,7 @@ from headrace.control.runs.sweeping import UNSWEPT
 from headrace.control.verdicts import standing
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
-from tests.support.remedy import carry_out, steps
+from tests.support.remedy import carry_out, refused, steps
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
@@ -73,10 +71,7 @@ class Depot:
 
     def refused(self, *words: str) -> dict[str, Any]:
         """Return the error that a command prints."""
-        told = CliRunner().invoke(app, [*words, "--json", "--home", str(self.context.registry.parent)])
-        assert told.exit_code != 0, told.output
-        error: dict[str, Any] = json.loads(told.stderr.splitlines()[-1])["error"]
-        return error
+        return refused(self.context.registry.parent, *words)
 
     def mended(self, hint: str) -> str:
         """Carry a hint out; return what its command prints."""

@@ -18,6 +18,7 @@ from headrace.control.registry import Registry, SinkEntry
 from headrace.control.verdicts import State
 from headrace.model.claim import Claim
 from headrace.model.schema import TableId
+from tests.support.entries import lose_registry
 from tests.support.gate import gate
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.remedy import carry_out
@@ -144,7 +145,7 @@ def test_the_remedy_of_a_table_of_the_lake_that_cannot_be_written(
     assert_equal(mirror)
 
 
-def test_the_remedy_of_a_registry_that_was_lost(mirror: Mirror, tmp_path: Path) -> None:
+def test_the_remedy_of_a_registry_that_was_lost(mirror: Mirror) -> None:
     assert_equal(mirror)
     registry = Registry(mirror.context.registry)
     half, settings = f"{NAME}half", {"url": mirror.stack.endpoints.redis_url, "key_prefix": "1"}
@@ -155,8 +156,7 @@ def test_the_remedy_of_a_registry_that_was_lost(mirror: Mirror, tmp_path: Path) 
     before = {entry.name: _as_told(entry) for entry in registry.sinks(NAME)}
     epochs = {table.topic: table.epoch for table in registry.source(NAME).tables}
     keys = {table.topic: table.schema.key for table in registry.source(NAME).tables}
-    for path in mirror.context.registry.parent.glob("registry.db*"):
-        path.rename(tmp_path / path.name)
+    lose_registry(mirror.context.registry)
     mirror.database.run(
         "DELETE FROM goods WHERE id = 20", "UPDATE names SET v = 'of a second life' WHERE id = 20"
     )

@@ -1,14 +1,15 @@
-"""A source as the registry keeps it, for tests that need none of its servers."""
+"""The registry in tests: a source as it keeps it, for those that need no servers; and its loss."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from headrace.control.registry import SourceEntry, SourceTableEntry
 from headrace.model.schema import TableSchema
 
-__all__ = ["source_entry"]
+__all__ = ["lose_registry", "source_entry"]
 
 
 def source_entry(name: str, schemas: Sequence[TableSchema], *, epoch: int = 0, **changes: Any) -> SourceEntry:
@@ -30,3 +31,9 @@ def source_entry(name: str, schemas: Sequence[TableSchema], *, epoch: int = 0, *
         "gap": None,
     }
     return SourceEntry(name=name, tables=tables, **{**known, **changes})
+
+
+def lose_registry(path: Path) -> None:
+    """Remove the registry's files; the log first, so that it is never taken for that of a new registry."""
+    for file in sorted(path.parent.glob(f"{path.name}*"), reverse=True):
+        file.unlink(missing_ok=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
 
-__all__ = ["carry_out", "steps"]
+__all__ = ["carry_out", "refused", "steps"]
 
 _THEN = " -- then: "
 _OR = "; or "
@@ -47,3 +49,11 @@ def carry_out(remedy: str, home: Path, run: Callable[[str], object]) -> str:
     done = CliRunner().invoke(app, [*words, "--home", str(home)])
     assert done.exit_code == 0, f"{remedy}: {done.output}"
     return done.stdout
+
+
+def refused(home: Path, *words: str) -> dict[str, Any]:
+    """Return the error that a command of an installation prints."""
+    done = CliRunner().invoke(app, [*words, "--json", "--home", str(home)])
+    assert done.exit_code != 0, done.output
+    error: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["error"]
+    return error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,26 @@ def test_the_file_is_private_and_in_wal_mode(registry: Registry, tmp_path: Path)
     with registry.begin() as session:
         assert session.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert session.execute(text("PRAGMA foreign_keys")).scalar() == 1
+
+
+def test_who_opens_it_anew_leaves_the_locks_of_this_process(registry: Registry, tmp_path: Path) -> None:
+    """A lock that is lost lets the other process delete the log that this one goes on writing to."""
+    path = tmp_path / "deep" / "registry.db"
+    look = (
+        "import sys; from pathlib import Path; from headrace.control.registry import Registry\n"
+        "print(Registry(Path(sys.argv[1])).next_epoch('t'))"
+    )
+
+    def elsewhere() -> str:
+        command = [sys.executable, "-c", look, str(path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as held:
+        held.execute("SELECT count(*) FROM sources").fetchall()
+        Registry(path)
+        elsewhere()
+        held.execute("UPDATE topics SET epoch = 9000000")
+        assert elsewhere() == "9000001"
 
 
 def test_an_unknown_source_is_named_with_the_known_ones(registry: Registry) -> None:
