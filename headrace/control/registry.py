@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -74,7 +75,10 @@ class Registry:
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_private(path)
         self._engine: Engine = create_engine(
-            f"sqlite:///{path}", connect_args={"timeout": 30}, poolclass=NullPool
+            f"sqlite:///{path}",
+            connect_args={"timeout": 30},
+            poolclass=NullPool,
+            json_deserializer=self._from_json,
         )
         event.listen(self._engine, "connect", _configure)
         # One writer at a time, also for what is decided by a read before it, such as the next epoch.
@@ -101,11 +105,20 @@ class Registry:
             with self._sessions() as session, session.begin():
                 yield session
         except DatabaseError as error:
-            raise EnvironmentError_(
-                f"The registry {self._path} cannot be used: {error.orig}",
-                code="REGISTRY_UNUSABLE",
-                hint="Check free space and rights of its directory.",
-            ) from error
+            raise self._unusable(error.orig) from error
+
+    def _from_json(self, value: str) -> object:
+        try:
+            return json.loads(value)
+        except (ValueError, TypeError) as error:
+            raise self._unusable(f"a value is damaged ({error})") from error
+
+    def _unusable(self, why: object) -> EnvironmentError_:
+        return EnvironmentError_(
+            f"The registry {self._path} cannot be used: {why}",
+            code="REGISTRY_UNUSABLE",
+            hint="Check free space and rights of its directory.",
+        )
 
     def source(self, name: str) -> SourceEntry:
         """Return a source.

@@ -165,6 +165,14 @@ def test_a_registry_of_another_version_or_a_damaged_one_is_refused_by_name(tmp_p
     with pytest.raises(EnvironmentError_) as caught:
         Registry(tmp_path / "damaged.db")
     assert caught.value.code == "REGISTRY_UNUSABLE"
+    torn = Registry(tmp_path / "torn.db")
+    with torn.begin() as session:
+        session.add(_entry("shop"))
+        session.flush()
+        session.execute(text("UPDATE sources SET settings = '{\"a\": '"))
+    with pytest.raises(EnvironmentError_) as caught:
+        torn.sources()
+    assert caught.value.code == "REGISTRY_UNUSABLE"
 
 
 def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
