@@ -293,6 +293,13 @@ class Source(Protocol):
         """
         ...
 
+    def unfit_now(self, tables: Sequence[TableSchema]) -> Mapping[TableId, Finding]:
+        """Return the tables that a snapshot would not bring as they are just now, and why.
+
+        Our role does not see every row, or a column holds a value that the connector delivers as another.
+        """
+        ...
+
     def give_way(self, capture: Capture) -> int:
         """End sessions of the connector that keep others waiting for a lock; return how many there were."""
         ...

@@ -159,6 +159,13 @@ class PostgresSource:
         with self._session() as connection:
             return rights.rights_now(connection, tables)
 
+    def unfit_now(self, tables: Sequence[TableSchema]) -> dict[TableId, Finding]:
+        with self._session() as connection:
+            named = [schema.table for schema in tables]
+            found = {**catalogue.missing_now(connection, named), **rights.rights_now(connection, named)}
+            seen = [schema for schema in tables if schema.table not in found]
+            return {**found, **suspects.values_now(connection, seen)}
+
     def give_way(self, capture: Capture) -> int:
         with self._session() as connection:
             return give_way(connection, capture.connector)
@@ -184,7 +191,6 @@ class PostgresSource:
                     for schema in wanted
                     if rows.get(schema.table)
                 ]
-            suspects.refuse_values(connection, wanted)
             setup.insert_signal(connection, capture.signals, signal, "execute-snapshot", json.dumps(order))
 
     def steer_snapshot(self, capture: Capture, order: str, signal: str) -> None:

@@ -23,6 +23,7 @@ from connectors.postgres.types import (
     wants_full,
 )
 from headrace.model.errors import SourceError
+from headrace.model.finding import Finding
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "count_rows",
     "estimate_rows",
     "list_tables",
+    "missing_now",
     "oids",
     "read_tables",
     "sizes",
@@ -159,6 +161,18 @@ def count_rows(connection: Session, table: TableId) -> int:
     return int(found["rows"])
 
 
+def missing_now(connection: Session, tables: Sequence[TableId]) -> dict[TableId, Finding]:
+    """Return the tables that are not there (``SOURCE_TABLE_MISSING``)."""
+    asked = "SELECT to_regclass(name) IS NULL AS gone FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, n)"
+    found = rows(connection, f"{asked} ORDER BY n", [table.quoted for table in tables])
+    return {table: _gone(table) for table, row in zip(tables, found, strict=True) if row["gone"]}
+
+
+def _gone(table: TableId) -> Finding:
+    hint = f"If it was dropped: headrace source tables remove SOURCE {quote(str(table))}"
+    return Finding.error("SOURCE_TABLE_MISSING", f"There is no table {table}.", hint)
+
+
 def read_tables(
     connection: Session, tables: Sequence[TableId], declared: Keys, leave_out: Columns
 ) -> list[TableSchema]:
@@ -177,11 +191,8 @@ def read_tables(
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
-            raise SourceError(
-                f"There is no table {table}.",
-                code="SOURCE_TABLE_MISSING",
-                hint=f"If it was dropped: headrace source tables remove SOURCE {quote(str(table))}",
-            )
+            gone = _gone(table)
+            raise SourceError(gone.message, code=gone.code, hint=gone.hint)
         columns = [_column(row) for row in described[table]]
         left = tuple(
             row["name"] for row, column in zip(described[table], columns, strict=True) if column is None

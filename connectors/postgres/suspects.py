@@ -8,11 +8,10 @@ import psycopg
 from psycopg import sql
 
 from connectors.postgres.session import Session, identifier, rows
-from headrace.model.errors import SourceError
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["check_values", "refuse_values"]
+__all__ = ["check_values", "values_now"]
 
 _PATIENCE_MS = 3_000
 
@@ -93,13 +92,11 @@ def check_values(connection: Session, table: TableId, captured: Collection[str])
             yield Finding.error("SOURCE_VALUES", message, "Correct such values, or leave the table out.")
 
 
-def refuse_values(connection: Session, tables: Iterable[TableSchema]) -> None:
-    """Refuse to read tables anew that hold such values: the right ones would be overwritten.
-
-    Raises:
-        SourceError: With code ``SOURCE_VALUES``.
-    """
+def values_now(connection: Session, tables: Iterable[TableSchema]) -> dict[TableId, Finding]:
+    """Return the tables that hold such values, with the first column that does."""
+    found: dict[TableId, Finding] = {}
     for schema in tables:
         for finding in check_values(connection, schema.table, schema.by_name):
             if finding.severity is Severity.ERROR:
-                raise SourceError(finding.message, code=finding.code, hint=finding.hint)
+                found.setdefault(schema.table, finding)
+    return found

@@ -94,8 +94,6 @@ def start(
         why=why,
         queue=queue,
     )
-    for table, reason in run.plan["left_out"].items():
-        say_to(as_json=as_json)(f"{table} is left out: {reason}; `headrace recover {source}` reads it, too")
     if not wait:
         _tell(run, as_json=as_json)
         return
@@ -196,6 +194,8 @@ def _wait(name: str, home: Any, *, as_json: bool) -> None:
     with shown(as_json=as_json) as see:
         run = work.wait(open_context(home), name, see=see)
     swept = work.swept_by(run)
+    for table, reason in run.plan.get("left_out", {}).items():
+        say_to(as_json=as_json)(f"{table} is left out: {reason}")
     if as_json:
         print_json({**_described(run), "removed": [asdict(done) for done in swept]})
         return
@@ -241,6 +241,8 @@ def _tell(run: ResnapshotEntry, *, as_json: bool) -> None:
         if value not in ("", None):
             said = ", ".join(value) if isinstance(value, list) else value
             out.print(f"{word}: {said}", markup=False, highlight=False)
+    for table, reason in told["left_out"].items():
+        out.print(f"left out: {table}: {reason}", markup=False, highlight=False)
 
 
 def _described(run: ResnapshotEntry) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.context import open_context
-from headrace.cli.home import HomeOption, home_of
+from headrace.cli.home import HomeOption, home_of, pasteable
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.config.secrets import mask_url
 from headrace.control.first_load import is_left
@@ -139,6 +139,9 @@ def status(home: HomeOption = None, as_json: JsonFlag = False) -> None:
     out.print(_table(servers))
     for name, value in endpoints.items():
         out.print(f"  {name:<18} {mask_url(value)}", highlight=False, markup=False, soft_wrap=True)
+    if resting := [server.name for server in servers if server.state != "running"]:
+        text = pasteable(f"not running: {', '.join(resting)}; to start them: `headrace up`")
+        out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _table(servers: list[ServerStatus]) -> Table:

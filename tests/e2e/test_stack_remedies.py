@@ -12,11 +12,15 @@ from typer.testing import CliRunner
 
 from headrace.cli import home as cli_home
 from headrace.cli.main import app
+from headrace.control.kafka import Kafka, Topic
 from headrace.local import launch, ports, starter
 from headrace.local.home import Home
 from headrace.local.stack import SERVERS, Stack
+from headrace.model.errors import SourceError
 from headrace.observe import pidfile
-from tests.support.stack import fresh_home
+from spark_jobs.peek import KafkaPeek
+from tests.support.remedy import carry_out
+from tests.support.stack import fresh_home, running_stack
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
 
@@ -107,3 +111,20 @@ def test_a_port_that_is_taken_is_left_for_another(monkeypatch: pytest.MonkeyPatc
             assert after is not None
             assert set(after.values()).isdisjoint({before["redis"]})
             assert_up(home)
+
+
+def test_a_kafka_that_does_not_tell_what_stands_in_a_topic() -> None:
+    """The engine asks it so after a truncate, and after a repeat of what was removed."""
+    with running_stack(only={"kafka"}) as running:
+        home, bootstrap = running.home, running.endpoints.kafka_bootstrap
+        Kafka(bootstrap).create([Topic("told", 1, {})])
+        peek = KafkaPeek(bootstrap, "asking")
+        assert peek.beginning("told", 0) == 0
+        pidfile.stop(home.pidfile("kafka"), grace=30.0)
+        with pytest.raises(SourceError) as caught:
+            peek.beginning("told", 0)
+        assert (caught.value.code, caught.value.hint) == ("KAFKA_UNREADABLE", "headrace status")
+        shown = carry_out(caught.value.hint, home.root, lambda _: None)
+        (up,) = re.findall(r"`(headrace [^`]+)`", shown)
+        carry_out(up, home.root, lambda _: None)
+        assert peek.beginning("told", 0) == 0

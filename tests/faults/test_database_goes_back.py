@@ -24,6 +24,7 @@ from headrace.control.context import Context
 from headrace.control.entries import WatchEntry
 from headrace.control.registry import Registry
 from headrace.control.runner import ensure_engine, stop_engine
+from headrace.model.errors import SourceError
 from headrace.observe import pidfile
 from tests.support.database import Database
 from tests.support.stack import RunningStack, running_stack
@@ -179,6 +180,34 @@ def test_a_restored_copy_is_noticed_though_nobody_asks(place: Place, tmp_path: P
     registry = Registry(place.context.registry)
     until(lambda: "earlier state" in (registry.source("back").gap or ""))
     assert place.recovered() >= 20
+
+
+def test_a_copy_that_is_restored_once_more_while_the_source_is_recovered(
+    place: Place, tmp_path: Path
+) -> None:
+    settle(place.context)
+    copy = place.copied(tmp_path)
+    until(lambda: place.state()[0] == "streaming")
+    registry = Registry(place.context.registry)
+
+    def goes_back() -> None:
+        known = registry.source("back").gap
+        place.put_back(copy)
+        place.up()
+        until(lambda: registry.source("back").gap not in (known, None))
+
+    def say(line: str) -> None:
+        if "every row is of the database as it is now" in line:
+            goes_back()
+
+    place.database.run("UPDATE things SET name = 'lost' WHERE id <= 5")
+    settle(place.context)
+    goes_back()
+    with pytest.raises(SourceError) as caught:
+        recover.recover(place.context, "back", say=say)
+    assert (caught.value.code, caught.value.hint) == ("RECOVER_AGAIN", "headrace recover back")
+    assert place.state()[0] == "resync_required"
+    place.recovered()
 
 
 def test_a_standby_that_has_all_that_was_delivered_takes_over_without_a_word(place: Place) -> None:

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.config.kafka import KafkaAddress
-from headrace.control import lag, recover
+from headrace.control import lag, recover, sink
 from headrace.control.connect import Connect
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.control.runs import start as runs
 from headrace.control.runs.repository import run_of
-from headrace.model.errors import StackError
+from headrace.model.errors import SourceError, StackError
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 from tests.support.mirror import KINDS, Mirror, mirrored
@@ -349,3 +349,26 @@ def test_one_table_s_broken_target_is_left_out_and_everything_else_is_recovered(
     mirror.settle()
     assert_equal(mirror)
     assert not mirror.letters
+
+
+def test_a_sink_that_is_added_while_the_source_is_recovered_is_added_afterwards(mirror: Mirror) -> None:
+    """Its topics are made anew between its targets and its query."""
+    until(lambda: mirror.in_sync)
+    name, settings = "mendlate", {"url": mirror.stack.endpoints.redis_url, "key_prefix": "late:"}
+
+    def say(line: str) -> None:
+        if line.startswith("creating"):
+            recover.recover(mirror.context, "mend")
+
+    with pytest.raises(SourceError) as caught:
+        sink.add(mirror.context, name, "redis", settings=settings, source="mend", say=say)
+    assert caught.value.code == "SOURCE_RECOVERED"
+    assert caught.value.hint.startswith("Run the same command again once `headrace lag` shows")
+    mirror.settle()
+    sink.add(mirror.context, name, "redis", settings=settings, source="mend")
+    try:
+        written_unseen(mirror)
+        mirror.settle()
+        assert_equal(mirror)
+    finally:
+        sink.remove(mirror.context, name, purge=True)

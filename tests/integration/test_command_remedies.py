@@ -6,6 +6,8 @@ import json
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,7 +19,7 @@ from headrace.cli.main import app
 from headrace.config.kafka import KafkaAddress
 from headrace.control import sink, source
 from headrace.control.kafka import Kafka
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, SourceError
 from tests.support.database import fresh_database
 from tests.support.mirror import Mirror, mirrored
 from tests.support.remedy import carry_out, refused, steps
@@ -127,3 +129,16 @@ def test_a_password_on_the_command_line(mirror: Mirror, monkeypatch: pytest.Monk
     done(mirror, told["hint"].partition(",")[0])
     mirror.database.run("UPDATE notes SET v = 'after' WHERE id = 2")
     mirror.settle()
+
+
+def test_a_connector_that_connect_refuses(mirror: Mirror, stack: RunningStack, tmp_path: Path) -> None:
+    """The worker reads no passwords from a folder that is not its own; the check finds the database fit."""
+    with fresh_database(stack.endpoints.postgres_dsn, "turned_away") as database:
+        database.run("CREATE TABLE t (id int PRIMARY KEY)")
+        with pytest.raises(SourceError) as caught:
+            source.add(replace(mirror.context, secrets=tmp_path / "elsewhere"), "turned", database.dsn)
+        assert caught.value.code == "CONNECTOR_REFUSED"
+        assert "headrace source check URL" in caught.value.hint
+        done(mirror, f"headrace source check {database.dsn}")
+        source.add(mirror.context, "turned", database.dsn)
+        source.remove(mirror.context, "turned")

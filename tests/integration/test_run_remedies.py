@@ -206,6 +206,7 @@ def test_a_table_that_cannot_be_read_anew_is_read_by_the_recovery_that_is_told(d
     depot.stray()
     run = runs.wait(depot.context, runs.start(depot.context, "hired").id)
     assert run.plan["left_out"].keys() == {"public.odd.name"}
+    assert "`headrace recover hired` reads it, too" in run.plan["left_out"]["public.odd.name"]
     depot.assert_equal()
     depot.stray()
     told = depot.refused("resnapshot", "hired", "public.items", "public.odd.name")

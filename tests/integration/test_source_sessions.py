@@ -19,6 +19,7 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.runner import ensure_engine
+from headrace.control.runs.repository import topics_of
 from headrace.control.runs.start import start, wait
 from headrace.model.errors import SourceError
 from headrace.model.key import Key
@@ -147,14 +148,22 @@ def test_the_last_key_is_read_however_many_threads_read(context: Context, databa
         assert len({(value["after"]["room"], value["after"]["at"]) for value in told}) == 502
 
 
-def test_a_table_is_not_read_anew_while_it_holds_what_that_would_change(
+def test_what_cannot_be_read_anew_right_is_refused_and_left_out_of_a_run_of_the_whole_source(
     context: Context, database: Database
 ) -> None:
-    database.run("CREATE TABLE births (id int PRIMARY KEY, at date)")
+    database.run(
+        "CREATE TABLE births (id int PRIMARY KEY, at date)",
+        "CREATE TABLE gone (id int PRIMARY KEY)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+    )
     with added(context, database):
-        database.run("INSERT INTO births VALUES (1, '0044-03-15 BC')")
+        database.run("INSERT INTO births VALUES (1, '0044-03-15 BC')", "DROP TABLE gone")
         ensure_engine(context)
-        run = start(context, NAME)
+        whole = wait(context, start(context, NAME).id)
+        assert topics_of(whole) == {f"{NAME}.public.others"}
+        assert "column at holds a date" in whole.plan["left_out"]["public.births"]
+        assert f"headrace source tables remove {NAME} public.gone" in whole.plan["left_out"]["public.gone"]
+        run = start(context, NAME, tables=[TableId("public", "births")])
         with pytest.raises(SourceError) as refused:
             wait(context, run.id)
         assert refused.value.code == "SOURCE_VALUES"

@@ -22,6 +22,15 @@ from headrace.observe import pidfile
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client, path
 from tests.storm.field import Field
+from tests.storm.losses import (
+    database_goes_back,
+    recovery_is_interrupted,
+    run_is_aborted,
+    run_rests,
+    slot_is_lost,
+    source_is_recovered,
+    topic_is_trimmed,
+)
 from tests.storm.observer import CHANGING
 
 __all__ = ["ACTIONS", "Action"]
@@ -259,4 +268,11 @@ ACTIONS: Mapping[str, Action] = {
     "resnapshot, client dies": Action(2, _resnapshot_client_dies),
     "sink rests": Action(2, _sink_rests),
     "source rests": Action(1, _source_rests),
+    "slot is lost": Action(1, slot_is_lost),
+    "topic is trimmed": Action(1, topic_is_trimmed),
+    "database goes back": Action(1, database_goes_back),
+    "run is aborted": Action(2, run_is_aborted),
+    "run rests": Action(2, run_rests),
+    "source is recovered": Action(1, source_is_recovered),
+    "recovery is interrupted": Action(1, recovery_is_interrupted),
 }

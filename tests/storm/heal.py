@@ -43,6 +43,7 @@ def heal(field: Field) -> str:
 def _remedies(report: LagReport) -> Iterator[str]:
     told: list[TableLag] = [table for table in report.tables if table.remedy]
     yield from (source.remedy for source in report.sources if source.remedy)
+    yield from (sink.remedy for sink in report.sinks if sink.remedy)
     yield from (table.remedy for table in told)
 
 

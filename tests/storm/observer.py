@@ -143,6 +143,15 @@ class Observer:
         """Note that a store is being changed from outside, now and for ``until`` more seconds."""
         self._disturbed.last[sink] = time.monotonic() + until
 
+    def disturb_all(self, *, until: float = 0.0) -> None:
+        """Note that what every store has to show is being changed from outside."""
+        for sink in {found.sink for found in self.last.tables} if self.last else ():
+            self.disturb(sink, until=until)
+
+    def forget(self) -> None:
+        """Forget the rows that were sampled: the database went back."""
+        self._samples.clear()
+
     def _note_look(self) -> None:
         now = time.monotonic()
         self.longest_s = max(self.longest_s, now - self._last_look)

@@ -130,15 +130,15 @@ class Witness:
             state.acked = time.monotonic()
 
     def _settle(self, connection: psycopg.Connection[Any]) -> None:
-        """Find out what became of statements whose answer was lost."""
+        """Find out what became of statements whose answer was lost, and what a restored database lost."""
         asked = time.monotonic()
         rows = connection.execute(f"SELECT id, n FROM {TABLE}".encode()).fetchall()
         now: dict[int, int] = dict(rows)
         with self.ledger.lock:
             for number, states in self.ledger.states.items():
-                if states[-1].acked is not None:
-                    continue
-                if states[-1].n == now.get(number):
-                    states[-1].acked = asked
-                else:
+                if states[-1].acked is None and states[-1].n != now.get(number):
                     states.pop()
+                if states[-1].acked is None:
+                    states[-1].acked = asked
+                elif states[-1].n != now.get(number):
+                    states.append(_State(asked, asked, now.get(number)))

@@ -19,7 +19,8 @@ from headrace.control.sink import opened_sink
 from headrace.control.snapshot import Told
 from headrace.control.verdicts import LEFT_OUT, LEFT_TO_RUN, standing
 from headrace.control.watcher import look_now
-from headrace.model.errors import SinkError, SinkUnavailable, SourceError
+from headrace.model.errors import SinkError, SinkUnavailable, SourceError, named
+from headrace.model.finding import Finding
 from headrace.model.key import Key
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ask_again",
     "asked_for",
     "first_marks",
+    "leave_out_unfit",
     "lost_columns",
     "refuse_hidden",
     "until_confirmed",
@@ -47,8 +49,35 @@ def refuse_hidden(job: Job) -> None:
     """
     tables = [table.schema.table for table in job.tables(job.run)]
     for finding in source_of(job.context, job.source).rights_now(tables).values():
-        hint = f"{finding.hint} -- then: headrace resnapshot resume {job.name}"
-        raise SourceError(finding.message, code=finding.code, hint=hint)
+        raise _refusal(job, finding)
+
+
+def leave_out_unfit(job: Job, source: Source) -> None:
+    """Take tables that would be read wrong out of a run of the whole source, and name them in its plan.
+
+    Raises:
+        SourceError: With the code of what is wrong, such as ``SOURCE_VALUES``, when the tables were named by
+            a person, when the run has begun to read, or when no other table is left.
+    """
+    run = job.run
+    mine = job.tables(run)
+    unfit = source.unfit_now([table.schema for table in mine])
+    if not unfit:
+        return
+    rest = [table.topic for table in mine if table.schema.table not in unfit]
+    if run.plan["marks"] or not run.plan.get("whole") or not rest:
+        raise _refusal(job, next(iter(unfit.values())))
+    told = {
+        str(table): f"{found.message} {named(found.hint, source=run.source)}"
+        for table, found in unfit.items()
+    }
+    change(job.registry, job.name, {"topics": rest, "left_out": {**run.plan["left_out"], **told}})
+
+
+def _refusal(job: Job, finding: Finding) -> SourceError:
+    hint = named(finding.hint, source=job.run.source)
+    hint = f"{hint} -- then: headrace resnapshot resume {job.name}"
+    return SourceError(finding.message, code=finding.code, hint=hint)
 
 
 def ask(job: Job, source: Source, capture: Capture) -> None:
@@ -58,7 +87,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         SourceError: When a table cannot be read, or not whole.
         Aborted: When somebody has asked for that.
     """
-    refuse_hidden(job)
+    leave_out_unfit(job, source)
     _until_loaded(job, capture)
     _until_quiet(job, source, capture)
     run = job.run

@@ -127,7 +127,7 @@ def start(
     Args:
         context: The installation.
         name: The source.
-        tables: Which tables. All when empty, but for those that the connector cannot read anew: the run's
+        tables: Which tables. All when empty, but for those that cannot be read anew, or not right: the run's
             plan names them, with the reason.
         sinks: Sweep only these; all when empty. The others apply the rows too, but keep what is gone.
         sweep_many: Allow a sweep that removes more than a fifth of a table's rows.
@@ -156,6 +156,7 @@ def start(
         max_latency_ms=max_latency_ms,
         estimate=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
         why=why,
+        whole=not tables,
         left_out={} if tables else _left_out(entry, chosen),
     )
     hand_over(context, run)
@@ -320,7 +321,11 @@ def _left_out(entry: SourceEntry, chosen: Sequence[SourceTableEntry]) -> dict[st
     reasons = {
         table: why_unreadable(entry.kind, table.schema) for table in entry.tables if table not in chosen
     }
-    return {str(table.schema.table): why for table, why in reasons.items() if why}
+    return {
+        str(table.schema.table): f"{why}; `headrace recover {entry.name}` reads it, too"
+        for table, why in reasons.items()
+        if why
+    }
 
 
 def sinks_of(registry: Registry, source: str, only: Sequence[str]) -> list[SinkEntry]:
