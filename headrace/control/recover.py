@@ -134,7 +134,8 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
                 job.advance("beginning")
             if job.run.phase == "beginning":
                 reading_ms = begin_life(job)
-                job.advance("reading", reading_ms=reading_ms, gap=job.source.gap)
+                flushed = _hold(job).flushed
+                job.advance("reading", reading_ms=reading_ms, gap=job.source.gap, flushed=flushed)
             if job.run.phase == "reading":
                 hand_over(job)
         if job.run.phase == "reading":
@@ -145,9 +146,9 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
             ends = [
                 [*place, high] for place, (_, high) in Kafka(context.kafka_bootstrap).ends(topics).items()
             ]
-            job.advance("sweeping", ends=ends)
+            job.advance("sweeping", ends=ends, flushed=_still_the_same(job))
         found, left_out = sweep(job)
-        refuse_moved(job.source, _hold(job), f"headrace recover {name}")
+        _still_the_same(job)
         _finish(job, left_out)
     done = Recovered(name, tuple(found), tuple(left_out))
     told = [f"{one.table} at {one.sink}" for one in left_out]
@@ -157,6 +158,30 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
 
 def _hold(job: Job) -> Hold:
     return source_of(job.context, job.source).hold(capture_of(job.context, job.source))
+
+
+def _still_the_same(job: Job) -> int | None:
+    """Return where the database's log ends now; whoever watches it keeps no positions during a recovery.
+
+    Raises:
+        SourceError: When it is no longer the database that was read (``SOURCE_FAILED_OVER``), or an earlier
+            state of it (``RECOVER_AGAIN``).
+    """
+    hold = _hold(job)
+    refuse_moved(job.source, hold, f"headrace recover {job.name}")
+    before = job.run.plan.get("flushed")
+    if hold.flushed is not None and hold.flushed < (before or 0):
+        raise _again(job)
+    return hold.flushed
+
+
+def _again(job: Job) -> SourceError:
+    job.advance("beginning")
+    return SourceError(
+        f"The database went back once more while {job.name} was recovered.",
+        code="RECOVER_AGAIN",
+        hint=f"headrace recover {job.name}",
+    )
 
 
 def _failed_over(job: Job) -> bool:
@@ -227,12 +252,7 @@ def _finish(job: Job, left_out: Sequence[LeftOut]) -> None:
     """Take back what stood against the source before the new life began, and tell what stands now."""
     source, sinks, begun_ms = job.source, job.sinks, job.run.plan["reading_ms"]
     if source.gap != job.run.plan.get("gap", source.gap):
-        job.advance("beginning")
-        raise SourceError(
-            f"The database went back once more while {job.name} was recovered.",
-            code="RECOVER_AGAIN",
-            hint=f"headrace recover {job.name}",
-        )
+        raise _again(job)
     # Before the source's own word goes: nobody is to take a table for whole that is left out.
     for one in left_out:
         tell(job.registry, source, one)

@@ -121,12 +121,16 @@ def _look(context: Context, registry: Registry, entry: SourceEntry, watch: Watch
 
 
 def _news(kept: WatchEntry, sight: Sight) -> bool:
-    """Return whether a look is worth being kept: clocks and marks alone are so once in a while."""
+    """Return whether a look is worth being kept: clocks and later marks alone are so once in a while."""
     if sight.back:
         return True
     before, now = (
         {
-            name: {key: value for key, value in fact.items() if key not in ("horizon", "mark")}
+            name: {
+                key: value is not None if key == "mark" else value
+                for key, value in fact.items()
+                if key != "horizon"
+            }
             for name, fact in facts.items()
         }
         for facts in (kept.facts, sight.facts)
