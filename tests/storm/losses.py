@@ -53,13 +53,11 @@ def slot_is_lost(field: Field, rng: Random) -> None:
 def topic_is_trimmed(field: Field, rng: Random) -> None:
     """Remove what one table's topic holds, as a retention does that is too short."""
     topic = f"{field.name}.public.{rng.choice([*TABLES, CHANGING])}"
-    address = KafkaAddress.parse(field.context.kafka_bootstrap)
-    ((partition, (_, end)),) = Kafka(field.context.kafka_bootstrap).ends([topic]).items()
+    admin = AdminClient({**KafkaAddress.parse(field.context.kafka_bootstrap).librdkafka()})
+    ((place, (_, end)),) = Kafka(field.context.kafka_bootstrap).ends([topic]).items()
     field.observer.disturb_all(until=5.0)
-    for future in (
-        AdminClient({**address.librdkafka()}).delete_records([TopicPartition(*partition, end)]).values()
-    ):
-        future.result()
+    for future in admin.delete_records([TopicPartition(*place, end)]).values():
+        future.result(30)
     field.observer.disturb_all()
 
 
