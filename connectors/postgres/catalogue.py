@@ -163,9 +163,8 @@ def count_rows(connection: Session, table: TableId) -> int:
 
 def missing_now(connection: Session, tables: Sequence[TableId]) -> dict[TableId, Finding]:
     """Return the tables that are not there (``SOURCE_TABLE_MISSING``)."""
-    asked = "SELECT to_regclass(name) IS NULL AS gone FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, n)"
-    found = rows(connection, f"{asked} ORDER BY n", [table.quoted for table in tables])
-    return {table: _gone(table) for table, row in zip(tables, found, strict=True) if row["gone"]}
+    there = oids(connection, tables)
+    return {table: _gone(table) for table in tables if table not in there}
 
 
 def _gone(table: TableId) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from connectors.base import Keys, topic_of
 from headrace.control.capture import capture_of, source_of
@@ -10,13 +10,14 @@ from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
-from headrace.model.errors import HeadraceError, SourceError, UsageError
+from headrace.model.errors import HeadraceError, SourceError, UsageError, named
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 
 __all__ = [
     "OURS_ALREADY",
     "check_again",
+    "in_words_of",
     "refuse_not_streaming",
     "refuse_unfit",
     "refuse_unmeant",
@@ -144,3 +145,10 @@ def refuse_used(kafka: Kafka, names: Sequence[str], fresh: Sequence[str]) -> Non
             code="SOURCE_TOPICS_EXIST",
             hint="Choose another source name, or delete these topics.",
         )
+
+
+def in_words_of(source: str, unfit: Mapping[TableId, Finding]) -> dict[str, str]:
+    """Return table → what is wrong with it and what mends it, for people who look at the source."""
+    return {
+        str(table): f"{found.message} {named(found.hint, source=source)}" for table, found in unfit.items()
+    }

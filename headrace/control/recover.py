@@ -129,8 +129,8 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
             if job.run.phase == "stopping":
                 keep_digests(job)
                 job.advance("beginning")
-            if job.run.phase in ("reading", "sweeping") and _failed_over(job):
-                say("the database failed over since: it is read once more")
+            if job.run.phase in ("reading", "sweeping") and _is_another(job):
+                say("the database failed over or went back since: it is read once more")
                 job.advance("beginning")
             if job.run.phase == "beginning":
                 reading_ms = begin_life(job)
@@ -169,10 +169,14 @@ def _still_the_same(job: Job) -> int | None:
     """
     hold = _hold(job)
     refuse_moved(job.source, hold, f"headrace recover {job.name}")
-    before = job.run.plan.get("flushed")
-    if hold.flushed is not None and hold.flushed < (before or 0):
+    if _ends_earlier(job, hold):
         raise _again(job)
-    return hold.flushed
+    before: int | None = job.run.plan.get("flushed")
+    return before if hold.flushed is None else hold.flushed
+
+
+def _ends_earlier(job: Job, hold: Hold) -> bool:
+    return hold.flushed is not None and hold.flushed < (job.run.plan.get("flushed") or 0)
 
 
 def _again(job: Job) -> SourceError:
@@ -184,9 +188,11 @@ def _again(job: Job) -> SourceError:
     )
 
 
-def _failed_over(job: Job) -> bool:
-    """Return whether the new life has read from a server that is no longer the database."""
-    return moved(job.source, _hold(job))
+def _is_another(job: Job) -> bool:
+    """Return whether the new life has read from a server that is no longer the database, or ahead of it."""
+    hold = _hold(job)
+    noted = job.source.gap != job.run.plan.get("gap", job.source.gap)
+    return moved(job.source, hold) or _ends_earlier(job, hold) or noted
 
 
 @contextmanager

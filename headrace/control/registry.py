@@ -290,9 +290,15 @@ def _make_private(path: Path) -> None:
     if not path.exists():
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix=path.name)
         os.close(handle)
-        with suppress(FileExistsError):
+        try:
             os.link(draft, path)
-        Path(draft).unlink()
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links; nobody can have a lock on what is made here
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        finally:
+            Path(draft).unlink()
     path.chmod(0o600)
 
 

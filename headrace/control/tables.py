@@ -97,7 +97,9 @@ def take_in(
         for sink in registry.sinks(name):
             _hand_over(context, entry, sink, [table for table in mine if table.topic in sink.tables], say)
         topics = {table.topic for table in mine}
-        run = next((run for run in active(registry, name) if topics <= topics_of(run)), None)
+        # One of the whole source may leave them out.
+        runs = [run for run in active(registry, name) if not run.plan.get("whole")]
+        run = next((run for run in runs if topics <= topics_of(run)), None)
         if run is None:
             say(f"reading the rows of {', '.join(map(str, wanted))}")
             why = "the tables were taken in"

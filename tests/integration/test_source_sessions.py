@@ -20,7 +20,7 @@ from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.repository import topics_of
-from headrace.control.runs.start import start, wait
+from headrace.control.runs.start import plan, start, wait
 from headrace.model.errors import SourceError
 from headrace.model.key import Key
 from headrace.model.schema import TableId
@@ -159,6 +159,11 @@ def test_what_cannot_be_read_anew_right_is_refused_and_left_out_of_a_run_of_the_
     with added(context, database):
         database.run("INSERT INTO births VALUES (1, '0044-03-15 BC')", "DROP TABLE gone")
         ensure_engine(context)
+        told = plan(context, NAME)
+        assert (told.tables.keys(), told.left_out.keys()) == (
+            {"public.others"},
+            {"public.births", "public.gone"},
+        )
         whole = wait(context, start(context, NAME).id)
         assert topics_of(whole) == {f"{NAME}.public.others"}
         assert "column at holds a date" in whole.plan["left_out"]["public.births"]

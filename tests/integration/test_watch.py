@@ -111,6 +111,13 @@ def test_row_security_that_hides_rows_from_us_is_told_until_it_is_over(database:
         assert source.rights_now([table])[table].code == "SOURCE_SELECT_RIGHT"
         database.run(source.rights_now([table])[table].hint)
         assert source.rights_now([table]) == {}
+        # A schema that is closed to us has tables, too; the statement that opens it is told.
+        database.run('REVOKE USAGE ON SCHEMA public FROM PUBLIC, "w eak"')
+        (closed,) = source.unfit_now(capture.tables).values()
+        assert closed.code == "SOURCE_SELECT_RIGHT"
+        database.run(closed.hint)
+        assert source.unfit_now(capture.tables) == {}
+        database.run("GRANT USAGE ON SCHEMA public TO PUBLIC")
     finally:
         watch.close()
         source.teardown(capture)

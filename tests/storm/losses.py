@@ -69,9 +69,9 @@ def database_goes_back(field: Field, rng: Random) -> None:
     def stopped() -> None:
         pidfile.stop(home.pidfile("postgres"), grace=30.0, request=signal.SIGINT)
 
-    stopped()
-    subprocess.run(["cp", "-a", str(data), str(kept)], check=True)
     try:
+        stopped()
+        subprocess.run(["cp", "-a", str(data), str(kept)], check=True)
         field.headrace("up")
         time.sleep(rng.uniform(1.0, 6.0))
         field.observer.disturb_all(until=60.0)
@@ -79,8 +79,8 @@ def database_goes_back(field: Field, rng: Random) -> None:
         shutil.rmtree(data)
         kept.rename(data)
     finally:
-        shutil.rmtree(kept, ignore_errors=True)
         field.headrace("up")
+        shutil.rmtree(kept, ignore_errors=True)
     # What was read may be there again under the same transaction's number, and be younger.
     field.observer.forget()
     field.observer.disturb_all()

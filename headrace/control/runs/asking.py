@@ -10,6 +10,7 @@ from dataclasses import replace
 from connectors.base import Capture, Source
 from headrace.control.capture import capture_now, source_of
 from headrace.control.first_load import note_loaded
+from headrace.control.fitness import in_words_of
 from headrace.control.progress import read_progress
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.runs.job import Job
@@ -57,26 +58,34 @@ def leave_out_unfit(job: Job, source: Source) -> None:
 
     Raises:
         SourceError: With the code of what is wrong, such as ``SOURCE_VALUES``, when the tables were named by
-            a person, when the run has begun to read, or when no other table is left.
+            a person, when the run has begun to read, when what it has done to one of them would be forgotten,
+            or when no table is left.
     """
     run = job.run
-    mine = job.tables(run)
+    mine = asked_for(job, run) if run.plan["marks"] else job.tables(run)
+    if not mine:
+        raise SourceError(
+            "No table of this run is captured any more.",
+            code="SOURCE_TABLE_MISSING",
+            hint=f"headrace resnapshot abort {job.name}",
+        )
     unfit = source.unfit_now([table.schema for table in mine])
     if not unfit:
         return
     rest = [table.topic for table in mine if table.schema.table not in unfit]
-    if run.plan["marks"] or not run.plan.get("whole") or not rest:
+    done = {name for tables in run.counts.get("swept", {}).values() for name in tables}
+    filled = {topic for topics in run.plan.get("shadows", {}).values() for topic in topics}
+    touched = done & set(map(str, unfit)) or filled - set(rest)
+    if run.plan["marks"] or not run.plan.get("whole") or not rest or touched:
         raise _refusal(job, next(iter(unfit.values())))
-    told = {
-        str(table): f"{found.message} {named(found.hint, source=run.source)}"
-        for table, found in unfit.items()
-    }
-    change(job.registry, job.name, {"topics": rest, "left_out": {**run.plan["left_out"], **told}})
+    left_out = run.plan["left_out"] | in_words_of(run.source, unfit)
+    change(job.registry, job.name, {"topics": rest, "left_out": left_out})
 
 
 def _refusal(job: Job, finding: Finding) -> SourceError:
     hint = named(finding.hint, source=job.run.source)
-    hint = f"{hint} -- then: headrace resnapshot resume {job.name}"
+    if finding.code != "SOURCE_TABLE_MISSING":  # there will be nothing to go on with
+        hint = f"{hint} -- then: headrace resnapshot resume {job.name}"
     return SourceError(finding.message, code=finding.code, hint=hint)
 
 
@@ -87,9 +96,11 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         SourceError: When a table cannot be read, or not whole.
         Aborted: When somebody has asked for that.
     """
-    leave_out_unfit(job, source)
     _until_loaded(job, capture)
     _until_quiet(job, source, capture)
+    if not job.run.plan["marks"]:
+        until_confirmed(job, source, capture)  # which may take long, and what is looked at next may change
+    leave_out_unfit(job, source)
     run = job.run
     if not run.plan["marks"]:
         shadows = _prepare(job, run)

@@ -10,7 +10,7 @@ from typing import Any
 from connectors.registry import why_unreadable
 from headrace.control.capture import source_of
 from headrace.control.context import Context
-from headrace.control.fitness import refuse_not_streaming
+from headrace.control.fitness import in_words_of, refuse_not_streaming
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import resting
 from headrace.control.registry import (
@@ -100,13 +100,17 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: 
     registry = Registry(context.registry)
     entry = registry.source(name)
     chosen = _chosen(entry, tables)
-    kafka = Kafka(context.kafka_bootstrap)
+    left_out = {} if tables else _left_out(entry, chosen)
+    source, kafka = source_of(context, entry), Kafka(context.kafka_bootstrap)
+    if not tables:
+        left_out |= in_words_of(name, source.unfit_now([t.schema for t in chosen]))
+        chosen = [t for t in chosen if str(t.schema.table) not in left_out]
     return Plan(
         source=name,
         tables={str(t.schema.table): marks_of(kafka, entry, t) for t in chosen},
         sinks=tuple(found.name for found in sinks_of(registry, name, sinks)),
-        rows=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
-        left_out={} if tables else _left_out(entry, chosen),
+        rows=sum(source.estimate_rows([t.schema.table for t in chosen]).values()),
+        left_out=left_out,
     )
 
 
