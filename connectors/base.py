@@ -296,7 +296,8 @@ class Source(Protocol):
     def unfit_now(self, tables: Sequence[TableSchema]) -> Mapping[TableId, Finding]:
         """Return the tables that a snapshot would not bring as they are just now, and why.
 
-        Our role does not see every row, or a column holds a value that the connector delivers as another.
+        One is not there, our role does not see every row of it, or a column holds a value that the connector
+        delivers as another.
         """
         ...
 

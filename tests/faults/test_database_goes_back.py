@@ -62,10 +62,12 @@ class Place:
         self.running.stack.up(only={"postgres"})
 
     def copied(self, folder: Path) -> Path:
-        """Return a copy of the data directory, taken while the server is stopped."""
+        """Return a copy of the data directory, taken between two times of streaming."""
+        settle(self.context)
         self.down()
         subprocess.run(["cp", "-a", str(self.data), str(folder / "copy")], check=True)
         self.up()
+        until(lambda: self.state()[0] == "streaming")
         return folder / "copy"
 
     def put_back(self, copy: Path) -> None:
@@ -127,9 +129,7 @@ def place() -> Iterator[Place]:
 
 
 def test_a_restored_copy_is_noticed_at_the_next_look_and_recovered(place: Place, tmp_path: Path) -> None:
-    settle(place.context)
     copy = place.copied(tmp_path)
-    until(lambda: place.state()[0] == "streaming")
     place.database.run("INSERT INTO things SELECT i, 'lost' FROM generate_series(1001, 2000) i")
     settle(place.context)
     place.put_back(copy)
@@ -148,9 +148,7 @@ def test_a_restored_copy_is_noticed_at_the_next_look_and_recovered(place: Place,
 def test_a_restored_copy_that_outgrew_its_former_end_before_anybody_looked(
     place: Place, tmp_path: Path
 ) -> None:
-    settle(place.context)
     copy = place.copied(tmp_path)
-    until(lambda: place.state()[0] == "streaming")
     before = place.mark()
     until(lambda: place.mark() > before)
     until(lambda: place.kept_mark() > before)
@@ -170,9 +168,7 @@ def test_a_restored_copy_that_outgrew_its_former_end_before_anybody_looked(
 
 @pytest.mark.unlooked
 def test_a_restored_copy_is_noticed_though_nobody_asks(place: Place, tmp_path: Path) -> None:
-    settle(place.context)
     copy = place.copied(tmp_path)
-    until(lambda: place.state()[0] == "streaming")
     place.database.run("UPDATE things SET name = 'undone' WHERE id <= 20")
     settle(place.context)
     place.put_back(copy)
@@ -185,9 +181,7 @@ def test_a_restored_copy_is_noticed_though_nobody_asks(place: Place, tmp_path: P
 def test_a_copy_that_is_restored_once_more_while_the_source_is_recovered(
     place: Place, tmp_path: Path
 ) -> None:
-    settle(place.context)
     copy = place.copied(tmp_path)
-    until(lambda: place.state()[0] == "streaming")
 
     def goes_back() -> None:
         place.put_back(copy)
@@ -227,9 +221,7 @@ def test_a_standby_that_has_all_that_was_delivered_takes_over_without_a_word(pla
 def test_a_standby_that_lacks_what_was_delivered_is_noticed_and_recovered(
     place: Place, tmp_path: Path
 ) -> None:
-    settle(place.context)
     copy = place.copied(tmp_path)
-    until(lambda: place.state()[0] == "streaming")
     place.database.run("UPDATE things SET name = 'delivered, then lost' WHERE id <= 3")
     settle(place.context)
     place.put_back(copy)

@@ -30,7 +30,6 @@ __all__ = [
     "ask_again",
     "asked_for",
     "first_marks",
-    "leave_out_unfit",
     "lost_columns",
     "refuse_hidden",
     "until_confirmed",
@@ -53,7 +52,7 @@ def refuse_hidden(job: Job) -> None:
         raise _refusal(job, finding)
 
 
-def leave_out_unfit(job: Job, source: Source) -> None:
+def _leave_out_unfit(job: Job, source: Source) -> None:
     """Take tables that would be read wrong out of a run of the whole source, and name them in its plan.
 
     Raises:
@@ -100,7 +99,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
     _until_quiet(job, source, capture)
     if not job.run.plan["marks"]:
         until_confirmed(job, source, capture)  # which may take long, and what is looked at next may change
-    leave_out_unfit(job, source)
+    _leave_out_unfit(job, source)
     run = job.run
     if not run.plan["marks"]:
         shadows = _prepare(job, run)
