@@ -65,6 +65,7 @@ class Progress:
             "batch_ms": None,
             "offsets": {},
             "checked_ms": None,
+            "applying_since_ms": None,
             "tables": {
                 str(table.schema_.table): {
                     "applied": 0,
@@ -103,6 +104,8 @@ class Progress:
         with self._lock:
             self._value["state"] = state
             self._value["error"] = told
+            if told is not None:
+                self._value["applying_since_ms"] = None
         self.write()
 
     @property
@@ -139,6 +142,12 @@ class Progress:
         self.offsets(settled | {place: begin - 1 for place, (begin, _) in gone.items()})
         with self._lock:
             self._value["checked_ms"] = at_ms
+            self._value["applying_since_ms"] = None
+
+    def applying(self) -> None:
+        """Note that many records are being applied from now on; the store is asked again after them."""
+        with self._lock:
+            self._value["applying_since_ms"] = now_ms()
 
     def troubles(self, told: Mapping[str, Mapping[str, Any]], lacking: Mapping[str, int]) -> None:
         """Say at once which tables are in trouble.

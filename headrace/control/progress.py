@@ -52,6 +52,7 @@ class SinkProgress:
         next_offsets: ``(topic, partition)`` → the next offset to read; everything below is settled, and the
             store had it when it was asked last.
         checked_ms: When the store was asked what it has; None when it has not been.
+        applying_since_ms: When a batch of many records was begun; None once the store was asked after it.
         tables: Table → counters.
         latency_ms: Commit → applied of streamed changes: p50, p99, count.
     """
@@ -64,6 +65,7 @@ class SinkProgress:
     tables: Mapping[str, TableProgress]
     latency_ms: Mapping[str, Any]
     checked_ms: int | None = None
+    applying_since_ms: int | None = None
 
 
 _COUNTERS = (
@@ -100,6 +102,7 @@ def read_progress(directory: Path, sink: str) -> SinkProgress | None:
         },
         latency_ms=value.get("latency_ms", {}),
         checked_ms=value.get("checked_ms"),
+        applying_since_ms=value.get("applying_since_ms"),
     )
 
 

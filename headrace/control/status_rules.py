@@ -20,8 +20,8 @@ __all__ = ["CLOCK_SLACK_S", "age_s", "proof_within_s", "source_verdict", "table_
 SILENT_AFTER_S = 10.0
 BEATS_MISSED = 10
 FRESH_WITHIN_S = 10.0
-BATCH_WITHIN_S = 60.0
-"""A store is asked between batches; one of a snapshot's rows may take so long."""
+BATCH_WITHIN_S = 120.0
+"""A store is asked between batches; a batch of many rows may take so long."""
 PROOF_SLACK_S = 2.0
 """A heartbeat takes so long at most from its commit to us where nothing is amiss, and so does a look."""
 CLOCK_SLACK_S = 1.0
@@ -221,9 +221,10 @@ def _unproven(sink: SinkSeen) -> Verdict | None:
     age = age_s(sink.now_ms, sink.progress.checked_ms if sink.progress else None)
     if age is not None and abs(age) <= SILENT_AFTER_S:
         return None
-    loading = any(record.snapshot for record in sink.following.values())
-    if loading and (age is None or 0 <= age <= BATCH_WITHIN_S):
-        return Verdict(State.CATCHING_UP, "rows of a snapshot are being applied; the store is asked next")
+    applying = age_s(sink.now_ms, sink.progress.applying_since_ms if sink.progress else None)
+    if applying is not None and 0 <= applying <= BATCH_WITHIN_S and (age is None or age > 0):
+        said = f"many records have been applied for {applying:.0f} s; the store is asked after them"
+        return Verdict(State.CATCHING_UP, said)
     said = f"for {age:.0f} s" if age is not None else "since the engine began"
     return Verdict(State.DEGRADED, f"the store has not told {said} what it holds")
 

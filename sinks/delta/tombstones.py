@@ -42,7 +42,7 @@ class Tombstones:
 
     path: Path
     horizon_seconds: float
-    _purged: float = field(default=0.0)
+    _purged: float = field(default=float("-inf"))
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:

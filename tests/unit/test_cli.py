@@ -113,7 +113,7 @@ def test_down_stops_the_engine_that_applies_to_servers_of_ones_own(tmp_path: Pat
         pidfile.write(tmp_path / "run/engine.pid", engine.pid)
         told = CliRunner().invoke(app, ["down", "--home", str(tmp_path), "--json"])
         assert json.loads(told.stdout)["stopped"] == ["engine"]
-        engine.wait(5)
+        engine.wait(60)
     assert "nothing" in CliRunner().invoke(app, ["down", "--home", str(tmp_path)]).stdout
 
 

@@ -41,7 +41,7 @@ def test_it_is_said_when_nobody_of_the_sink_writes_any_more(tmp_path: Path) -> N
         ending.start()
         ending.join(0.3)
         assert sink.progress.current == "starting"
-    ending.join(5)
+    ending.join(60)
     assert sink.progress.current == "paused"
 
 
