@@ -27,6 +27,7 @@ from connectors.postgres import (
     setup,
     suspects,
 )
+from connectors.postgres.encryption import check_encryption
 from connectors.postgres.give_way import give_way
 from connectors.postgres.lookup import PostgresLookup
 from connectors.postgres.properties import connector_properties, pattern
@@ -88,7 +89,8 @@ class PostgresSource:
             told = preflight.check_tables(
                 connection, tables, keys or {}, self._leave_out, spread=partitions > 1
             )
-            return [*server.check_server(connection, readers=readers), *told]
+            found = [*server.check_server(connection, readers=readers), *told]
+            return [*found, *check_encryption(connection, self._known)]
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         with self._session() as connection:

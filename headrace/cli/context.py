@@ -31,6 +31,8 @@ def addresses(home: Home) -> Mapping[str, str]:
     }
     if "kafka_bootstrap" in given and settings.kafka_properties is not None:
         given["kafka_bootstrap"] += f";{settings.kafka_properties.expanduser().absolute()}"
+    if "connect_url" in given and settings.connect_ca is not None:
+        given["connect_url"] += f";{settings.connect_ca.expanduser().absolute()}"
     if home.exists():
         return {**endpoints_of(home).as_dict(), **given}
     if {"connect_url", "kafka_bootstrap"} <= given.keys():

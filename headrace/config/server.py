@@ -17,6 +17,7 @@ class ServerSettings(BaseModel):
     Args:
         home: ``HEADRACE_HOME``, the data directory.
         connect_url: ``HEADRACE_CONNECT_URL``.
+        connect_ca: ``HEADRACE_CONNECT_CA``, a PEM file of the authorities that are trusted.
         kafka_bootstrap: ``HEADRACE_KAFKA_BOOTSTRAP``.
         kafka_properties: ``HEADRACE_KAFKA_PROPERTIES``, a file of client properties.
         postgres_dsn: ``HEADRACE_POSTGRES_DSN``, the default source database.
@@ -29,6 +30,7 @@ class ServerSettings(BaseModel):
 
     home: Path | None = None
     connect_url: str | None = None
+    connect_ca: Path | None = None
     kafka_bootstrap: str | None = None
     kafka_properties: Path | None = None
     postgres_dsn: str | None = None

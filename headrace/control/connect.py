@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
+from headrace.config.connect import ConnectAddress
 from headrace.config.secrets import mask_text, mask_url
 from headrace.model.errors import SourceError, StackError
 
@@ -32,6 +33,8 @@ _SILENT_S = 60.0
 _PATIENCE_S = 30.0
 _CHANGES_S = 60.0
 _SETTLES_S = 20.0
+_ABSENT = "`headrace up` starts the local one; of another, check HEADRACE_CONNECT_URL."
+_UNTRUSTED = "Let HEADRACE_CONNECT_CA name a PEM file of the authorities that are trusted."
 _DUMP = re.compile(r" PostgresOffsetContext \[.*\]")
 _PASSING = (_Busy, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError)
 
@@ -78,7 +81,7 @@ class Connect:
     """A client of the Connect workers at ``url``; use it as a context manager.
 
     Args:
-        url: The workers' REST address.
+        url: The workers' REST address, see :class:`headrace.config.connect.ConnectAddress`.
         patience: Seconds to keep asking while they are starting or rebalancing.
 
     Raises:
@@ -88,16 +91,16 @@ class Connect:
     """
 
     def __init__(self, url: str, *, patience: float = _PATIENCE_S) -> None:
-        self._url = mask_url(url.rstrip("/"))
+        address = ConnectAddress.parse(url)
+        self._url = mask_url(address.url)
         self._patience = patience
-        given = httpx.URL(url.rstrip("/"))
+        given = httpx.URL(address.url)
         # Out of the address, for the client's errors and logs name it whole.
         login = (given.username, given.password) if given.userinfo else None
         bare = given.copy_with(username=None, password=None)
-        secure = given.scheme == "https"  # else loading the authorities would take most of a call
         timeout = _ANSWERS_S if patience >= _PATIENCE_S else _SILENT_S
         self._client = httpx.Client(
-            base_url=bare, auth=login, timeout=timeout, trust_env=False, verify=secure
+            base_url=bare, auth=login, timeout=timeout, trust_env=False, verify=address.verify()
         )
 
     def __enter__(self) -> Connect:
@@ -271,7 +274,7 @@ class Connect:
             raise StackError(
                 f"Kafka Connect at {self._url} does not answer: {error or type(error).__name__}",
                 code="CONNECT_UNREACHABLE",
-                hint="`headrace up` starts the local one; of another, check HEADRACE_CONNECT_URL.",
+                hint=_UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(error) else _ABSENT,
             ) from error
 
     def _once(self, method: str, path: str, json: Any, missing: dict[str, Any] | None) -> Any:

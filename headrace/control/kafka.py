@@ -304,7 +304,8 @@ class Kafka:
         return StackError(
             f"Kafka at {self._bootstrap} does not {what}: {reason}",
             code="KAFKA_UNREACHABLE",
-            hint="`headrace up` starts the local one; of another, check HEADRACE_KAFKA_BOOTSTRAP.",
+            hint="`headrace up` starts the local one; of another, check HEADRACE_KAFKA_BOOTSTRAP and"
+            " HEADRACE_KAFKA_PROPERTIES.",
         )
 
 

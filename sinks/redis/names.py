@@ -12,6 +12,7 @@ __all__ = [
     "SOURCE_FIELD",
     "Keys",
     "claims_key",
+    "counts_key",
     "field_of",
     "glob",
     "moments_key",
@@ -63,6 +64,11 @@ def progress_key(prefix: str, shadow: str = "") -> str:
 def claims_key(prefix: str) -> str:
     """Return the key of the hash that says who may write to which table."""
     return f"{prefix}{_OWN}:claims"
+
+
+def counts_key(prefix: str) -> str:
+    """Return the key of the hash that counts the rows of each table that were made and removed."""
+    return f"{prefix}{_OWN}:counts"
 
 
 def moments_key(prefix: str) -> str:

@@ -21,7 +21,8 @@ from __future__ import annotations
 __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
 # KEYS: rows, each once, at most some thousands. ARGV: length of the keys' common head, the younger and the
-# elder hash of tombstones, a tombstone's life in ms, then one value per key: the row; or a delete's bare
+# elder hash of tombstones, a tombstone's life in ms, the hash that counts rows, if they are counted, then one
+# value per key: the row; or a delete's bare
 # version; or that version and a "<", which removes only what is older, as a truncate does. A row is longer
 # than either. The values of hashes are arguments, those of documents lines of one, each after a line feed.
 
@@ -32,12 +33,13 @@ __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 _BEGIN = """
 local call, try, sub, keys = redis.call, redis.pcall, string.sub, KEYS
 local cut, young, elder, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3], tonumber(ARGV[4])
-local count = #keys
+local counts, count = ARGV[5], #keys
 local letters, reasons = {}, {}
 -- The version of the row that stands there, or of its tombstone; whether there is no row.
 local olds, missing = {}, {}
 -- Ids of tombstones whose row is there again.
 local fallen, rising = {}, 0
+local made, removed = 0, 0
 
 local function refused(i, failure)
   letters[i], reasons[i] = 'E', failure.err
@@ -120,7 +122,7 @@ if m > 0 then
       local i = dying[l]
       if not missing[i] then n = n + 1; dead[n] = keys[i] end
     end
-    if n > 0 then call('DEL', unpack(dead)) end
+    if n > 0 then removed = call('DEL', unpack(dead)) end
   end
 end
 """
@@ -129,6 +131,11 @@ _TELL = """
 if rising > 0 then
   call('HDEL', young, unpack(fallen, 1, rising))
   call('HDEL', elder, unpack(fallen, 1, rising))
+end
+if counts ~= '' and made + removed > 0 then
+  local head = sub(keys[1], 1, cut - 1)
+  if made > 0 then try('HINCRBY', counts, head .. '+', made) end
+  if removed > 0 then try('HINCRBY', counts, head .. '-', removed) end
 end
 local answer = {table.concat(letters)}
 if next(reasons) then
@@ -147,8 +154,8 @@ _JSON_LOOK = """
 """
 
 _JSON_VALUES = """
-local values, text, at = {}, ARGV[5], 2
-local find, size = string.find, #ARGV[5]
+local values, text, at = {}, ARGV[6], 2
+local find, size = string.find, #ARGV[6]
 for i = 1, count do
   local stop = find(text, '\\n', at, true) or size + 1
   values[i] = sub(text, at, stop - 1)
@@ -163,7 +170,10 @@ _JSON_WRITE = """
         letters[i] = 'A'
         n = n + 1
         whose[n], rows[2 * n - 1], rows[2 * n] = i, keys[i], value
-        if old and missing[i] then rising = rising + 1; fallen[rising] = sub(keys[i], cut) end
+        if missing[i] then
+          made = made + 1
+          if old then rising = rising + 1; fallen[rising] = sub(keys[i], cut) end
+        end
       end
 """
 
@@ -171,7 +181,7 @@ _JSON_ALL = """
 if n > 0 then
   local answer = try('MSET', unpack(rows))
   if answer.err then
-    rising = 0
+    rising, made = 0, 0
     for m = 1, n do refused(whose[m], answer) end
   end
 end
@@ -190,7 +200,7 @@ _HASH_LOOK = """
 """
 
 _HASH_VALUES = """
-local values = {select(5, unpack(ARGV))}
+local values = {select(6, unpack(ARGV))}
 
 -- The arguments of a call are limited to some thousands: columns of Postgres, twice, are fewer.
 local function write(i, old, version, mode, unset, ...)
@@ -202,6 +212,7 @@ local function write(i, old, version, mode, unset, ...)
     if type(answer) == 'table' then return refused(i, answer) end
     letters[i] = 'A'
     if gone then
+      made = made + 1
       if old then rising = rising + 1; fallen[rising] = sub(key, cut) end
     elseif mode == 'p' then
       if unset then call('HDEL', key, unpack(unset)) end

@@ -27,7 +27,7 @@ from sinks.redis.client import Call, Client, RedisConfig, Script, refusal, store
 from sinks.redis.evictions import Evictions
 from sinks.redis.layout import HashLayout, JsonLayout, Layout
 from sinks.redis.moment import Moment
-from sinks.redis.names import Keys, claims_key, glob, progress_key
+from sinks.redis.names import Keys, claims_key, counts_key, glob, progress_key
 from sinks.redis.preflight import findings
 from sinks.redis.scripts import CLAIM, JSON_REPLACE
 from sinks.redis.shadow import Rename
@@ -53,13 +53,9 @@ class _Table:
         self.keys = Keys(config.key_prefix, config.key_template, schema, config.shadow)
         self.documents = JsonLayout(schema)
         self.layout: Layout = HashLayout(schema) if config.format == "hash" else self.documents
-        life = int(config.tombstone_hours * 3_600_000)
-        self.preamble: tuple[Any, ...] = (
-            len(self.keys.head.encode()),
-            self.keys.young,
-            self.keys.elder,
-            life,
-        )
+        self.life_ms = int(config.tombstone_hours * 3_600_000)
+        own, counts = self.keys, "" if config.shadow else counts_key(config.key_prefix)
+        self.preamble = (len(own.head.encode()), own.young, own.elder, self.life_ms, counts)
 
     def row_keys(self, keys: Sequence[Key]) -> list[str]:
         """Return where these rows lie."""
@@ -332,13 +328,13 @@ class RedisSink:
         with closing(RedisSink(self.name, serving_config(self.config))) as serving:
             mine, theirs = self._table(schema), serving._table(schema)
             ours = partial(self._ours, theirs)
-            rename = Rename(self._client.redis, mine.keys, theirs.keys, ours, mine.preamble[-1])
+            rename = Rename(self._client.redis, mine.keys, theirs.keys, ours, mine.life_ms)
             filled = rename.filled()
             if filled:
                 rename.add_tombstones()
             switch(serving, self, schema, settled=self.progress(), filled=filled, move=rename.move)
             with store_errors():
-                self._witnesses.doubt(theirs.keys)
+                self._witnesses.renamed(theirs.keys)
         self.drop(schema)
 
     def _ours(self, table: _Table, keys: Sequence[bytes], floor: int = 0) -> list[bytes]:

@@ -1,8 +1,9 @@
 """Whether a table's keys are still there: a token that goes with everything, and a row that stands for all.
 
-Somebody may delete the keys of one table. To count them would cost a look at every key, so one row of each
-table is remembered, the first that is written, and looked at. A row that Headrace removed has left a
-tombstone; one that is gone without was removed by somebody else, and then other rows may be gone, too.
+Somebody may delete the keys of one table. One row of each table is remembered, the first that is written, and
+looked at. A row that Headrace removed has left a tombstone; one that is gone without was removed by somebody
+else, and then other rows may be gone, too. Fewer keys than all are found missing by an audit, which takes
+longer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from headrace.model.change import Change, Op
 from headrace.model.outcome import APPLIED, Outcome
+from sinks.redis.audit import Audit
 from sinks.redis.layout import Layout
 from sinks.redis.names import Keys, glob, targets_key, witnesses_key
 
@@ -45,6 +47,7 @@ class Witnesses:
         self._redis = redis
         self._targets = targets_key(prefix)
         self._witnesses = witnesses_key(prefix)
+        self._audit = Audit(redis, prefix)
         self._cursors: dict[str, int] = {}
         self._again: dict[str, float] = {}
         self._attested: set[str] = set()
@@ -71,21 +74,30 @@ class Witnesses:
         self._attested.discard(keys.head)
         self._redis.hdel(self._witnesses, keys.head)
 
+    def renamed(self, keys: Keys) -> None:
+        """Let another row stand for the table, and count it anew."""
+        self.doubt(keys)
+        self._audit.doubt(keys)
+
     def forget(self, keys: Keys) -> None:
-        """Take the table's token, and its witness."""
+        """Take the table's token, its witness and its counts."""
         self._redis.hdel(self._targets, keys.head)
+        self._audit.forget(keys)
         self.doubt(keys)
 
     def forget_all(self) -> None:
         """Take the token and the witness of every table of the sink."""
         self._attested.clear()
         self._redis.delete(self._targets, self._witnesses)
+        self._audit.forget_all()
 
     def tokens(self, tables: Sequence[tuple[Keys, Layout]]) -> dict[str, str]:
         """Return head → token of the tables whose keys are there."""
         if not tables:
             return {}
         own = {keys.head: keys for keys, _ in tables}
+        for keys in self._audit.missing(tables):
+            self.forget(keys)
         heads = list(own)
         with self._redis.pipeline(transaction=False) as asked:
             asked.hmget(self._targets, heads)

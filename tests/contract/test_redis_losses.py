@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from redis import Redis
 
 from headrace.model.errors import SinkError, SinkUnavailable
-from sinks.contract.story import ORDERS, at, order, state
+from headrace.model.schema import TableId, TableSchema
+from sinks.contract.story import ORDERS, at, delete, order, state
+from sinks.redis import RedisSink, audit
+from sinks.redis.audit import BASE
 from tests.support.redis_server import Server, redis_server
 from tests.support.stack import RunningStack
-from tests.support.waiting import elapse
+from tests.support.waiting import elapse, until
 
 pytestmark = pytest.mark.stack
+
+OTHERS = replace(ORDERS, table=TableId("public", "others"))
 
 
 @pytest.fixture
@@ -190,4 +198,113 @@ def test_a_sink_of_very_many_partitions_settles(server: Server) -> None:
     assert sink.progress(list(places)) == {}
     sink.settle(places)
     assert sink.progress(list(places)) == places
+    sink.close()
+
+
+def until_told(sink: RedisSink, schemas: Sequence[TableSchema] = (ORDERS,)) -> dict[TableId, str]:
+    """Look as the engine does until all keys have been counted; return the tables that are there."""
+    counts = f"{sink.config.key_prefix}__headrace:counts"
+    bases = [f"{sink._table(schema).keys.head}{BASE}" for schema in schemas]
+    found: dict[TableId, str] = {}
+
+    def counted() -> bool:
+        found.clear()
+        found.update(sink.identities(schemas) or {})
+        return len(found) < len(schemas) or all(sink._client.redis.hmget(counts, bases))
+
+    until(counted)
+    return found
+
+
+@pytest.fixture
+def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one walk follow another at once."""
+    monkeypatch.setattr(audit, "_LEAST_REST_S", 0.0)
+    monkeypatch.setattr(audit, "_SHARE", 0)
+
+
+@pytest.mark.usefixtures("_no_rest")
+@pytest.mark.parametrize("style", ["json", "hash"])
+def test_a_single_key_that_somebody_deletes_is_missed(server: Server, style: str) -> None:
+    sink = server.sink(format=style)
+    for schema in (ORDERS, OTHERS):
+        sink.prepare(schema)
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(1, 600)])
+    sink.apply(OTHERS, [structs.replace(order(1, at(1)), table=OTHERS.table)])
+    first = until_told(sink, (ORDERS, OTHERS))
+    assert first.keys() == {ORDERS.table, OTHERS.table}
+    server.redis.delete(f"{server.prefix}orders:77")
+    until(lambda: (sink.identities([ORDERS, OTHERS]) or {}).keys() == {OTHERS.table})
+    sink.prepare(ORDERS)
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(1, 600)])
+    again = until_told(sink, (ORDERS, OTHERS))
+    assert again[OTHERS.table] == first[OTHERS.table]
+    assert again[ORDERS.table] != first[ORDERS.table]
+    for _ in range(5):
+        assert sink.identities([ORDERS, OTHERS]) == again, "it is told once"
+    # One that is told to go later has not gone yet.
+    sink.apply(ORDERS, [delete(ORDERS, 5, at(900))])
+    server.redis.expire(f"{server.prefix}orders:78", 3_000)
+    until(
+        lambda: (
+            sink.identities([ORDERS, OTHERS]) == again and server.redis.ttl(f"{server.prefix}orders:78") == -1
+        )
+    )
+    for schema in (ORDERS, OTHERS):
+        sink.drop(schema)
+    assert list(server.redis.scan_iter(match=f"{server.prefix}*")) == []
+    sink.close()
+
+
+@pytest.mark.usefixtures("_no_rest")
+@pytest.mark.parametrize("style", ["json", "hash"])
+@pytest.mark.parametrize("seed", range(4))
+def test_keys_are_missed_if_and_only_if_somebody_else_removed_some(
+    server: Server, style: str, seed: int
+) -> None:
+    """Whatever rows are written, deleted, written again, emptied; whatever others do with keys of theirs."""
+    chance = random.Random(seed)
+    sink = server.sink(format=style)
+    sink.prepare(ORDERS)
+    told, offset = until_told(sink), 0
+    for turn in range(60):
+        changes = []
+        for key in chance.sample(range(80), chance.randint(1, 40)):
+            offset += 1
+            gone = chance.random() < 0.4
+            changes.append(delete(ORDERS, key, at(offset)) if gone else order(key, at(offset)))
+        sink.apply(ORDERS, changes)
+        if chance.random() < 0.1:
+            offset += 1
+            sink.truncate(ORDERS, at(offset))
+        server.redis.set(f"{server.prefix}mine{chance.randint(1, 5)}", "x")
+        server.redis.delete(f"{server.prefix}mine{chance.randint(1, 5)}")
+        assert sink.identities([ORDERS]) == told, f"turn {turn}"
+    for _ in range(3):
+        assert until_told(sink) == told
+    sink.apply(ORDERS, [order(100 + n, at(offset + 1 + n)) for n in range(3)])
+    rows = sorted(server.redis.scan_iter(match=f"{server.prefix}orders:*"))
+    server.redis.unlink(*chance.sample(rows, chance.randint(1, 2)))
+    sink.apply(ORDERS, [order(200, at(offset + 10)), delete(ORDERS, 201, at(offset + 11))])
+    until(lambda: sink.identities([ORDERS]) == {})
+    sink.close()
+
+
+@pytest.mark.usefixtures("_no_rest")
+def test_rows_that_a_shadow_brings_are_counted_anew(server: Server) -> None:
+    sink = server.sink()
+    sink.prepare(ORDERS)
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(1, 50)])
+    told = until_told(sink)
+    shadow = RedisSink("cache", sink.config.model_copy(update={"shadow": "r1"}))
+    shadow.prepare(ORDERS)
+    shadow.apply(ORDERS, [order(number, at(100 + number)) for number in range(1, 30)])
+    shadow.settle({("orders", 0): 190})
+    shadow.switch(ORDERS)
+    shadow.close()
+    assert len(state(sink, ORDERS)) == 29
+    for _ in range(3):
+        assert (until_told(sink)).keys() == told.keys()
+    server.redis.delete(f"{server.prefix}orders:7")
+    until(lambda: sink.identities([ORDERS]) == {})
     sink.close()

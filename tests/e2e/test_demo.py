@@ -143,7 +143,7 @@ def test_what_a_kept_demo_tells_to_try_can_be_pasted(
 
 
 @pytest.mark.deep
-def test_every_kind_of_damage_is_found_and_named(
+def test_what_is_lost_comes_back_by_itself_and_every_other_damage_is_found_and_named(
     kept: subprocess.CompletedProcess[str], stack: RunningStack
 ) -> None:
     assert kept.returncode == 0, kept.stdout + kept.stderr
@@ -153,15 +153,18 @@ def test_every_kind_of_damage_is_found_and_named(
     search, cache, lake = (registry.sink(name).tables for name in ("search", "cache", "lake"))
 
     with Elasticsearch(stack.endpoints.elasticsearch_url) as client:
-        client.delete(index=search[topics["categories"]]["alias"], id="2")
+        categories = search[topics["categories"]]["alias"]
+        client.delete(index=categories, id="2")
         customers = search[topics["customers"]]["alias"]
         client.update(index=customers, id="3", doc={"credit": "0.01"})
         stray = client.get(index=customers, id="4")["_source"] | {"id": 990_001}
         client.index(index=customers, id="990001", document=stray)
+        until(lambda: client.exists(index=categories, id="2"))
 
     with Redis.from_url(stack.endpoints.redis_url) as client:
         template = cache[topics["categories"]]["key_template"]
         client.delete(template.replace("{id}", "5"))
+        until(lambda: client.exists(template.replace("{id}", "5")))
         client.copy(template.replace("{id}", "6"), template.replace("{id}", "990002"))
 
     checked = headrace(stack, "demo", "--check")
@@ -170,11 +173,10 @@ def test_every_kind_of_damage_is_found_and_named(
     assert report["in_sync"] is False
     found = {(entry["store"], entry["table"]): entry["keys"] for entry in report["differences"]}
     assert found == {
-        ("search", "categories"): {"missing": ["2"], "extra": [], "different": {}},
         ("search", "customers"): {"missing": [], "extra": ["990001"], "different": {"3": ["credit"]}},
         # The copy lies where nobody looks for it, and is category 6 a second time.
         ("cache", "categories"): {
-            "missing": ["5"],
+            "missing": [],
             "extra": found["cache", "categories"]["extra"],
             "different": found["cache", "categories"]["different"],
         },

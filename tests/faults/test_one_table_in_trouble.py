@@ -68,7 +68,7 @@ def equal(mirror: Mirror, table: str) -> bool:
 
 
 def test_a_target_that_is_gone_is_noticed_while_nobody_writes_and_filled_again(mirror: Mirror) -> None:
-    """Z3, A12: each store loses one table, and one a row of it; nobody writes to it."""
+    """Z3, A12: each store loses one table, and two a row of it; nobody writes to it."""
     lake = Path(Registry(mirror.context.registry).sink("troublelake").settings["path"])
     redis: Any = Redis.from_url(mirror.stack.endpoints.redis_url)
 
@@ -81,6 +81,9 @@ def test_a_target_that_is_gone_is_noticed_while_nobody_writes_and_filled_again(m
     def lose_keys() -> None:
         redis.delete(*redis.scan_iter(match="trouble:quiet:*", count=1000))
 
+    def lose_key() -> None:
+        redis.delete("trouble:quiet:7")
+
     def lose_directory() -> None:
         shutil.rmtree(lake / "public" / "quiet")
 
@@ -88,6 +91,7 @@ def test_a_target_that_is_gone_is_noticed_while_nobody_writes_and_filled_again(m
         ("search", lose_index),
         ("search", lose_document),
         ("cache", lose_keys),
+        ("cache", lose_key),
         ("lake", lose_directory),
     )
     for sink, lose in losses:

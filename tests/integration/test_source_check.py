@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,6 +17,7 @@ from connectors.postgres.waits import open_transactions
 from headrace.model.errors import SourceError
 from headrace.model.finding import Severity
 from headrace.model.schema import TableId
+from tests.support.certificate import self_signed
 from tests.support.database import Database, fresh_database
 from tests.support.servers import postgres_server
 from tests.support.waiting import until
@@ -204,3 +207,26 @@ def test_settings_of_others_end_no_session_of_ours(database: Database) -> None:
     capture = Capture("limits", tuple(source.catalogue([T])), "placeholder", "password")
     source.setup(capture)
     assert source.teardown(capture).statements == ()
+
+
+def test_a_way_that_others_can_read_or_answer_on_is_told(server: Database, database: Database) -> None:
+    """What is told is done; then nothing of it is told any more."""
+    elsewhere = {"host": "db.example", "hostaddr": "127.0.0.1"}
+    unsafe = {"SOURCE_UNENCRYPTED", "SOURCE_UNVERIFIED"}
+    assert not told(database).keys() & unsafe, "nobody is on the way within a machine"
+    found = told(database, **elsewhere)
+    assert found.keys() & unsafe == {"SOURCE_UNENCRYPTED"}
+    assert found["SOURCE_UNENCRYPTED"].severity is Severity.WARNING
+    assert "db.example" in found["SOURCE_UNENCRYPTED"].message
+    data = Path(server.value("SHOW data_directory"))
+    self_signed(data / "server.key", data / "server.crt", "db.example")
+    for path in (data / "server.key", data / "server.crt"):
+        os.chown(path, data.stat().st_uid, data.stat().st_gid)
+    server.run("ALTER SYSTEM SET ssl = on", "SELECT pg_reload_conf()")
+    until(lambda: told(database, **elsewhere).keys() & unsafe == {"SOURCE_UNVERIFIED"})
+    encrypted = told(database, **elsewhere, sslmode="require")
+    assert "sslmode=require" in encrypted["SOURCE_UNVERIFIED"].message
+    verified = {"sslmode": "verify-full", "sslrootcert": str(data / "server.crt")}
+    assert not told(database, **elsewhere, **verified).keys() & unsafe
+    with pytest.raises(SourceError, match="certificate"):
+        told(database, host="other.example", hostaddr="127.0.0.1", **verified)
