@@ -182,7 +182,6 @@ class Batches:
             ranges: Ranges = {p: r for p, r in span.ranges.items() if p[0] not in behind}
             if self._doubtful:
                 ranges = self._readable(ranges, self._begun(sink_of(pipeline)[0], ranges, span.begins))
-            self._applies(ranges)
             report = self._applier.apply(session, pipeline, ranges)
             settled = self._settle(session, pipeline, report, ranges, span, behind, batch_id)
             progress.batch(batch_id, time.monotonic() - started, report, settled)
@@ -204,11 +203,6 @@ class Batches:
         if time.monotonic() - self._tidied > _TIDY_EVERY_S:
             sink.maintain(_TIDY_S)
             self._tidied = time.monotonic()
-
-    def _applies(self, ranges: Ranges) -> None:
-        """Say that the store is not asked for a while; a few records are no reason for that."""
-        if sum(end - begin for begin, end in ranges.values()) > SMALL:
-            self._progress.applying()
 
     # ------------------------------------------------------------ the end of a batch
 
@@ -232,6 +226,8 @@ class Batches:
 
     def _emptied(self, sink: Sink, report: Report, ranges: Ranges, ends: Settled) -> Settled:
         """Remove what truncates and sweeps remove beyond the records; return the ends that may be settled."""
+        if report.truncates:
+            self._progress.applying()
         ends = self._without(report, report.troubles, ends)
         moved = {place: span for place, span in ranges.items() if place in ends}
         begins = ends | {place: begin - 1 for place, (begin, _) in moved.items()}
@@ -302,7 +298,6 @@ class Batches:
         if not part:
             return
         before = load_holds(self._spec.checkpoint)
-        self._applies(part)
         report = self._applier.apply(session, pipeline, part)
         ends = self._emptied(sink, report, part, {place: end - 1 for place, (_, end) in part.items()})
         # What a row lacked was settled, too: a backup of that time lacks it.

@@ -42,7 +42,7 @@ class Applier:
 
     Args:
         spec: The sink's pipeline.
-        progress: Told when the store asks for patience.
+        progress: Told when many records are begun, and when the store asks for patience.
         reader: Reads what is applied in the driver.
         over: Set when the query is to end.
     """
@@ -60,6 +60,8 @@ class Applier:
             HeadraceError: When the store refuses for another reason.
             Ended: When the query is to end meanwhile.
         """
+        if sum(end - begin for begin, end in ranges.values()) > SMALL:
+            self._progress.applying()  # the store is not asked for a while; a few are no reason for that
         return patiently(lambda: _whole(self._attempt(session, pipeline, ranges)), self._progress, self._over)
 
     def _attempt(self, session: SparkSession, pipeline: str, ranges: Ranges) -> Report:

@@ -26,8 +26,10 @@ class ConnectAddress:
     @classmethod
     def parse(cls, text: str) -> ConnectAddress:
         """Return the address that ``str`` made a text of: the URL, or ``URL;path``."""
-        url, _, path = text.partition(";")
-        return cls(url.rstrip("/"), Path(path) if path else None)
+        url, _, path = text.rpartition(";")
+        if not Path(path).is_absolute():  # a password may have a semicolon, too
+            return cls(text.rstrip("/"))
+        return cls(url.rstrip("/"), Path(path))
 
     def __str__(self) -> str:
         return f"{self.url};{self.authorities}" if self.authorities else self.url

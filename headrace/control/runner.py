@@ -79,8 +79,16 @@ def _same(path: Path, spec: EngineSpec) -> bool:
     return known.model_copy(update={"java_options": spec.java_options}) == spec
 
 
-def stop_engine(run: Path, *, grace: float = 10.0) -> bool:
-    """Stop the engine and its driver; return whether there was one. What is settled stays settled."""
+def stop_engine(run: Path, *, grace: float = 20.0) -> bool:
+    """Stop the engine and its driver; what is settled stays settled.
+
+    Args:
+        run: The directory of pid files.
+        grace: Seconds the engine has to end by itself before it is killed.
+
+    Returns:
+        False if it had to be killed.
+    """
     return pidfile.stop(run / _PIDFILE, grace=grace)
 
 

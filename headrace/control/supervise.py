@@ -62,11 +62,12 @@ def main(spec_path: str, context_path: str) -> int:
             pause = _FIRST_PAUSE if time.monotonic() - began > 60 else min(pause * 2, _LONGEST_PAUSE)
             time.sleep(pause)
     except _Stop:
+        if driver is not None:
+            driver.terminate()
         follower.stop()
         keeper.stop()
         watcher.stop()
         if driver is not None:
-            driver.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 driver.wait(_GRACE)
             _sweep(driver.pid)

@@ -39,9 +39,19 @@ _SHARE = 20
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """What was made and removed of each table since its keys were counted; what was there then."""
+    """What was made and removed of each table since its keys were counted; what was there then.
 
+    Args:
+        server: The run of the server that told it.
+        fields: As they are kept.
+        lasting: Keys of the database that do not expire.
+        expiring: Keys that do.
+    """
+
+    server: str
     fields: Mapping[bytes, int]
+    lasting: int
+    expiring: int
 
     def of(self, head: str, which: str) -> int:
         return self.fields.get(f"{head}{which}".encode(), 0)
@@ -52,10 +62,17 @@ class _Counts:
     def net(self, head: str) -> int:
         return self.of(head, MADE) - self.of(head, REMOVED)
 
+    def precedes(self, now: _Counts) -> bool:
+        """Return whether nothing went back meanwhile: neither the server nor what it holds."""
+        signs = (MADE.encode(), REMOVED.encode())
+        counts = {name: value for name, value in self.fields.items() if name[-1:] in signs}
+        return self.server == now.server and all(now.fields.get(n, 0) >= v for n, v in counts.items())
+
     @property
-    def all_made(self) -> int:
-        signs = {MADE.encode(): 1, REMOVED.encode(): -1, BASE.encode(): 0}
-        return sum(signs[name[-1:]] * value for name, value in self.fields.items())
+    def others(self) -> int:
+        """The keys that last, less all that were made here; where it falls, somebody removed one."""
+        made = {MADE.encode(): 1, REMOVED.encode(): -1, BASE.encode(): 0}
+        return self.lasting - sum(made[name[-1:]] * value for name, value in self.fields.items())
 
 
 @dataclass(slots=True)
@@ -63,7 +80,7 @@ class _Walk:
     """A walk over the keys of some tables."""
 
     before: _Counts
-    layouts: Mapping[bytes, Layout]
+    tables: Mapping[bytes, tuple[Keys, Layout]]
     expire: bool
     """Whether some of them may have been told to expire."""
     cursor: int = 0
@@ -72,35 +89,22 @@ class _Walk:
 
     def go_on(self, redis: Any) -> bool:
         """Walk on for a moment; return whether every key was passed."""
-        began, heads = time.monotonic(), sorted(self.layouts)
-        pattern = _pattern(heads)
+        began, heads = time.monotonic(), sorted(self.tables)
+        pattern, cursor = _pattern(heads), self.cursor
         while True:
-            self.cursor, page = redis.scan(self.cursor, match=pattern, count=_PAGE)
-            for head, keys in self._by_table(heads, page).items():
-                stay = self._lasting(redis, self.layouts[head], keys) if self.expire else keys
+            cursor, page = redis.scan(cursor, match=pattern, count=_PAGE)
+            for head, keys in _by_table(heads, page).items():
+                table, layout = self.tables[head]
+                stay = _lasting(redis, layout, keys) if self.expire else keys
+                if self.before.base(table.head) is None:  # others' keys are not to be missed later
+                    told = zip(stay, layout.versions(redis, stay), strict=True)
+                    stay = [key for key, version in told if version is not None]
                 self.seen.setdefault(head, array("q")).extend(map(hash, stay))
-            if not self.cursor or time.monotonic() - began > _PART_S:
+            self.cursor = cursor
+            if not cursor or time.monotonic() - began > _PART_S:
                 break
         self.took_s += time.monotonic() - began
-        return not self.cursor
-
-    @staticmethod
-    def _by_table(heads: Sequence[bytes], page: Sequence[bytes]) -> dict[bytes, list[bytes]]:
-        found: dict[bytes, list[bytes]] = {}
-        for key in page:
-            head = heads[max(bisect_right(heads, key) - 1, 0)]
-            if key.startswith(head):
-                found.setdefault(head, []).append(key)
-        return found
-
-    @staticmethod
-    def _lasting(redis: Any, layout: Layout, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the keys that stay, after those that were to expire have been told not to."""
-        expiring = {key for key, left in zip(keys, _each(redis, "pttl", keys), strict=True) if left >= 0}
-        theirs = sorted(expiring)
-        ours = [key for key, version in zip(theirs, layout.versions(redis, theirs), strict=True) if version]
-        kept = {key for key, done in zip(ours, _each(redis, "persist", ours), strict=True) if done}
-        return [key for key in keys if key not in expiring or key in kept]
+        return not cursor
 
     def found(self, head: str) -> int:
         """Return how many keys of a table were passed; one may have been passed twice."""
@@ -120,43 +124,43 @@ class Audit:
         self._counts = counts_key(prefix)
         self._others: int | None = None
         self._due = True
-        self._again = float("-inf")
-        self._walked = float("-inf")
+        self._again = self._walked = float("-inf")
         self._walk: _Walk | None = None
 
     def missing(self, tables: Sequence[tuple[Keys, Layout]]) -> list[Keys]:
-        """Return the tables of which rows are gone that nobody of ours removed; each is told once.
+        """Return the tables of which rows are gone that nobody of ours removed, until they are forgotten.
 
         Called about once a second, while nothing is written to these tables.
         """
-        counts, lasting, expiring = self._look()
-        layouts = {keys.head.encode(): layout for keys, layout in tables}
-        if self._walk is not None and self._walk.layouts.keys() != layouts.keys():
-            self._walk, self._due = None, True
-        others = lasting - counts.all_made
-        self._due |= self._others is None or others < self._others
-        self._due |= time.monotonic() - self._walked > _EVERY_S
-        self._due |= any(counts.base(keys.head) is None for keys, _ in tables)
-        self._others = others
-        if self._walk is None and self._due and time.monotonic() >= self._again and layouts:
-            own = self._redis.exists(*(stones for keys, _ in tables for stones in (keys.young, keys.elder)))
-            self._walk, self._due = _Walk(counts, layouts, expire=expiring > own), False
-        if self._walk is None or not self._walk.go_on(self._redis):
+        now = self._look()
+        places = {keys.head.encode(): (keys, layout) for keys, layout in tables}
+        if not places:
             return []
-        walk, self._walk = self._walk, None
-        self._walked = time.monotonic()
+        if self._walk and not (self._walk.tables.keys() == places.keys() and self._walk.before.precedes(now)):
+            self._walk = None
+        self._due |= self._others is None or now.others < self._others
+        self._due |= time.monotonic() - self._walked > _EVERY_S
+        self._due |= any(now.base(keys.head) is None for keys, _ in tables)
+        self._others = now.others
+        if self._walk is None and self._due and time.monotonic() >= self._again:
+            own = self._redis.exists(*(stones for keys, _ in tables for stones in (keys.young, keys.elder)))
+            self._walk = _Walk(now, places, expire=now.expiring > own)
+        if self._walk is None:
+            return []
+        walk, self._walk = self._walk, None  # one that fails is not gone on with
+        if not walk.go_on(self._redis):
+            self._walk = walk
+            return []
+        gone = self._compared(walk, [keys for keys, _ in tables])
+        self._due, self._walked = False, time.monotonic()
         self._again = self._walked + max(_LEAST_REST_S, _SHARE * walk.took_s)
-        return self._compared(walk, [keys for keys, _ in tables])
+        return gone
 
     def forget(self, keys: Keys) -> None:
         """Take the table's counts away, as its keys are gone."""
         self._redis.hdel(self._counts, *(f"{keys.head}{which}" for which in (MADE, REMOVED, BASE)))
 
-    def forget_all(self) -> None:
-        """Take the counts of every table away."""
-        self._redis.delete(self._counts)
-
-    def doubt(self, keys: Keys) -> None:
+    def recount(self, keys: Keys) -> None:
         """Have the table's keys counted anew, from the beginning."""
         with self._redis.pipeline(transaction=True) as asked:
             asked.hdel(self._counts, f"{keys.head}{BASE}")
@@ -164,34 +168,63 @@ class Audit:
                 asked.hincrby(self._counts, f"{keys.head}{which}", 1)
             asked.execute()
 
-    def _look(self) -> tuple[_Counts, int, int]:
-        """Return the counts, and how many keys the database has that last, and that are to expire."""
-        with self._redis.pipeline(transaction=True) as asked:
+    def forget_all(self) -> None:
+        """Take the counts of every table away."""
+        self._redis.delete(self._counts)
+
+    def _look(self) -> _Counts:
+        with self._redis.pipeline(transaction=False) as asked:
+            asked.info("server")
             asked.info("keyspace")
             asked.hgetall(self._counts)
-            keyspace, fields = asked.execute()
+            server, keyspace, fields = asked.execute()
         here = keyspace.get(f"db{self._redis.connection_pool.connection_kwargs.get('db') or 0}", {})
-        counts = _Counts({name: int(value) for name, value in fields.items()})
         keys, expiring = int(here.get("keys", 0)), int(here.get("expires", 0))
-        return counts, keys - expiring, expiring
+        counts = {name: int(value) for name, value in fields.items()}
+        return _Counts(str(server["run_id"]), counts, keys - expiring, expiring)
 
     def _compared(self, walk: _Walk, tables: Sequence[Keys]) -> list[Keys]:
-        now, _, _ = self._look()
+        before, now = walk.before, self._look()
         gone: list[Keys] = []
-        for keys in tables:
+        for keys in tables if before.precedes(now) else ():
             head, found = keys.head, walk.found(keys.head)
-            base = walk.before.base(head)
-            quiet = all(now.of(head, which) == walk.before.of(head, which) for which in (MADE, REMOVED))
-            if base is not None and now.base(head) == base:
-                # Those that were there at the begin and were not removed since have been passed.
-                least = base + walk.before.of(head, MADE) - now.of(head, REMOVED)
-                if found < least:
-                    gone.append(keys)
-                    self.doubt(keys)
-                    continue
-            if quiet:
-                self._redis.hset(self._counts, f"{head}{BASE}", found - now.net(head))
+            base = before.base(head)
+            if base is None:
+                # Some that were passed were removed since, and some that were made were not passed: no fewer
+                # are there than this.
+                least = found - (now.of(head, REMOVED) - before.of(head, REMOVED)) - now.net(head)
+                self._redis.hset(self._counts, f"{head}{BASE}", least)
+            # Those that were there at the begin and were not removed since have been passed.
+            elif base == now.base(head) and found < base + before.of(head, MADE) - now.of(head, REMOVED):
+                gone.append(keys)
         return gone
+
+
+def _by_table(heads: Sequence[bytes], page: Sequence[bytes]) -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    for key in page:
+        head = heads[max(bisect_right(heads, key) - 1, 0)]
+        if key.startswith(head):
+            found.setdefault(head, []).append(key)
+    return found
+
+
+_EXPIRING = """
+local found = {}
+for i = 1, #KEYS do
+  if redis.call('PTTL', KEYS[i]) >= 0 then found[#found + 1] = KEYS[i] end
+end
+return found
+"""
+
+
+def _lasting(redis: Any, layout: Layout, keys: Sequence[bytes]) -> list[bytes]:
+    """Return the keys that stay, after those that were to expire have been told not to."""
+    expiring = redis.eval(_EXPIRING, len(keys), *keys)
+    told = zip(expiring, layout.versions(redis, expiring), strict=True)
+    kept = {key for key, version in told if version is not None and redis.persist(key)}
+    going = set(expiring) - kept
+    return [key for key in keys if key not in going]
 
 
 def _pattern(heads: Sequence[bytes]) -> str:
@@ -202,11 +235,3 @@ def _pattern(heads: Sequence[bytes]) -> str:
             break
         same += 1
     return glob(heads[0][:same].decode(errors="ignore")) + "*"
-
-
-def _each(redis: Any, command: str, keys: Sequence[bytes]) -> list[int]:
-    with redis.pipeline(transaction=False) as asked:
-        for key in keys:
-            getattr(asked, command)(key)
-        answers: list[int] = asked.execute()
-    return answers

@@ -37,6 +37,7 @@ _WINDOW = 3
 _PROVEN_S = 1.0
 """For so long after its last answer a connection is used as it is."""
 
+_PIPELINED = re.compile(r"^Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 _CODE_WORD = re.compile(r"(?:^|-)([A-Z]{2,})\b")
 
 
@@ -98,13 +99,14 @@ def code_word(text: str) -> str:
 
 def refusal(error: RedisError | str) -> SinkError:
     """Return the error that Redis' words stand for."""
-    text = str(error)
-    word = code_word(text)
+    text = _PIPELINED.sub("", str(error))
+    word = "OOM" if isinstance(error, OutOfMemoryError) else code_word(text)
     if isinstance(error, AuthenticationError) or word in ("NOAUTH", "WRONGPASS"):
         hint = f"{ROTATE}--set username=… --set password=env:VARIABLE"
         return SinkError(f"Redis does not know these credentials: {text}", code="REDIS_AUTH", hint=hint)
     if isinstance(error, NoPermissionError) or word == "NOPERM":
-        hint = "The user needs ~<key_prefix>* with +@read +@write +@scripting +@connection +info."
+        rights = "+@read +@write +@scripting +@transaction +@connection +info"
+        hint = f"The user needs ~<key_prefix>* with {rights}."
         return SinkError(f"Redis forbids it: {text}", code="REDIS_FORBIDDEN", hint=hint)
     if isinstance(error, ReadOnlyError) or word == "READONLY":
         hint = "The server is a replica: point the url at the primary."

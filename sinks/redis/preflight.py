@@ -20,6 +20,9 @@ def findings(client: Client) -> list[Finding]:
     try:
         info: Mapping[str, Any] = client.redis.info()
         client.redis.eval("return 1", 0)
+        with client.redis.pipeline(transaction=True) as asked:
+            asked.ping()
+            asked.execute()
     except RedisError as error:
         refused = refusal(error)
         return [Finding.refused(refused)]

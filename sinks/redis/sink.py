@@ -332,6 +332,8 @@ class RedisSink:
             filled = rename.filled()
             if filled:
                 rename.add_tombstones()
+            with store_errors():
+                self._witnesses.renamed(theirs.keys)  # also if it is broken off in the middle
             switch(serving, self, schema, settled=self.progress(), filled=filled, move=rename.move)
             with store_errors():
                 self._witnesses.renamed(theirs.keys)

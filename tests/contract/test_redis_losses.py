@@ -308,3 +308,70 @@ def test_rows_that_a_shadow_brings_are_counted_anew(server: Server) -> None:
     server.redis.delete(f"{server.prefix}orders:7")
     until(lambda: sink.identities([ORDERS]) == {})
     sink.close()
+
+
+def test_the_rights_that_are_told_are_enough(server: Server) -> None:
+    place = server.url.rpartition("@")[2]
+    server.do("ACL", "SETUSER", "narrow", "on", ">pw", f"~{server.prefix}*", "+info")
+    try:
+        narrow = server.sink(url=f"redis://narrow:pw@{place}")
+        (refused,) = narrow.check()
+        assert refused.code == "REDIS_FORBIDDEN"
+        server.do(
+            "ACL", "SETUSER", "narrow", *(word for word in refused.hint.rstrip(".").split() if word[0] == "+")
+        )
+        assert "REDIS_FORBIDDEN" not in server.codes(narrow)
+        narrow.prepare(ORDERS)
+        narrow.apply(ORDERS, [order(1, at(1)), order(2, at(2))])
+        narrow.apply(ORDERS, [delete(ORDERS, 2, at(3))])
+        assert narrow.progress([("orders", 0)]) == {}
+        narrow.settle({("orders", 0): 3})
+        assert until_told(narrow)
+        assert len(state(narrow, ORDERS)) == 1
+        narrow.truncate(ORDERS, at(9))
+        narrow.drop(ORDERS)
+        narrow.close()
+    finally:
+        server.do("ACL", "DELUSER", "narrow")
+
+
+@pytest.mark.usefixtures("_no_rest")
+def test_keys_of_others_among_a_tables_keys_are_not_missed_when_they_go(server: Server) -> None:
+    sink = server.sink()
+    sink.prepare(ORDERS)
+    server.redis.set(f"{server.prefix}orders:1:lock", "mine")
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(1, 20)])
+    told = until_told(sink)
+    for _ in range(3):
+        server.redis.set(f"{server.prefix}orders:2:lock", "mine")
+        assert sink.identities([ORDERS]) == told
+        server.redis.delete(f"{server.prefix}orders:1:lock", f"{server.prefix}orders:2:lock")
+        assert sink.identities([ORDERS]) == told
+    sink.close()
+
+
+@pytest.mark.usefixtures("_no_rest")
+def test_a_redis_that_is_put_back_while_its_keys_are_walked_over(
+    server: Server, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was counted before a look does not hold afterwards."""
+    monkeypatch.setattr(audit, "_PART_S", 0.0)
+    monkeypatch.setattr(audit, "_PAGE", 10)
+    operators: Any = Redis.from_url(stack.redis_admin_url)
+    sink = server.sink()
+    sink.prepare(ORDERS)
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(1, 100)])
+    told = until_told(sink)
+    kept = {key: operators.dump(key) for key in operators.keys(f"{server.prefix}*")}
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(100, 300)])
+    server.redis.set(f"{server.prefix}mine", "x")
+    sink.identities([ORDERS])
+    server.redis.delete(f"{server.prefix}mine")
+    sink.identities([ORDERS])  # a walk is under way
+    operators.unlink(*operators.keys(f"{server.prefix}*"))
+    for key, value in kept.items():
+        operators.restore(key, 0, value, replace=True)
+    operators.close()
+    for _ in range(60):
+        assert sink.identities([ORDERS]) == told
+    sink.close()

@@ -126,7 +126,7 @@ def test_one_that_gave_up_while_nobody_watches_is_resumed_as_lag_tells(stack: Ru
         stack, "gaveup", "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)"
     ) as mirror:
         made(mirror)
-        assert stop_engine(mirror.context.run)  # with it goes who starts it again by itself
+        stop_engine(mirror.context.run)  # with it goes who starts it again by itself
         with Connect(mirror.context.connect_url) as connect, refusing(mirror):
             mirror.database.run("INSERT INTO t VALUES (8)")
             until(lambda: connect.state("headrace_gaveup").failed)

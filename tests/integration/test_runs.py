@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry, ResnapshotEntry
+from headrace.control.runner import engine_state
 from headrace.control.runs import start as runs
 from headrace.control.runs.repository import active, all_of, run_of
 from headrace.control.runs.sweeping import UNSWEPT
@@ -174,43 +176,31 @@ def test_a_run_under_writers_is_paused_killed_and_goes_on_while_readers_see_no_g
     hide(database, "DELETE FROM items WHERE id BETWEEN 50 AND 59")
     over, gaps = threading.Event(), []
 
-    def write() -> None:
-        number = 0
-        while not over.wait(0.02):
-            number += 1
-            at = 100 + number % 5_000
-            database.run(
-                f"UPDATE items SET name = 'w{number}' WHERE id = {at}",
-                f"DELETE FROM items WHERE id = {20_000 + number - 5}",
-                f"INSERT INTO items VALUES ({20_000 + number}, 'new')",
-            )
-
     def sample() -> None:
         while not over.wait(0.05):
             if not cache.exists("depot:items:70"):
                 gaps.append(time.time())
 
-    threads = [threading.Thread(target=work) for work in (write, sample)]
-    for thread in threads:
-        thread.start()
+    sampling = threading.Thread(target=sample)
+    sampling.start()
     try:
-        command = [HEADRACE, "resnapshot", "depot", "public.items"]
-        command += ["--rows-per-second", "600", "--home", str(context.registry.parent)]
-        client = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        until(lambda: bool(active(Registry(context.registry), "depot")))
-        (run,) = active(Registry(context.registry), "depot")
-        reading(context, run)
-        client.kill()
-        client.wait()
-        headrace(context, "resnapshot", "pause", run.id)
-        assert headrace(context, "resnapshot", "show", run.id)["state"] == "paused"
-        for pid in workers(run.id):
-            os.kill(pid, signal.SIGKILL)
-        swept = headrace(context, "resnapshot", "resume", run.id)["removed"]
+        with written(database):
+            command = [HEADRACE, "resnapshot", "depot", "public.items"]
+            command += ["--rows-per-second", "600", "--home", str(context.registry.parent)]
+            client = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            until(lambda: bool(active(Registry(context.registry), "depot")))
+            (run,) = active(Registry(context.registry), "depot")
+            reading(context, run)
+            client.kill()
+            client.wait()
+            headrace(context, "resnapshot", "pause", run.id)
+            assert headrace(context, "resnapshot", "show", run.id)["state"] == "paused"
+            for pid in workers(run.id):
+                os.kill(pid, signal.SIGKILL)
+            swept = headrace(context, "resnapshot", "resume", run.id)["removed"]
     finally:
         over.set()
-        for thread in threads:
-            thread.join()
+        sampling.join()
     assert swept == [{"sink": "depotcache", "table": "public.items", "removed": 10}]
     assert not gaps
     settle(context)
@@ -288,6 +278,73 @@ def test_connect_is_killed_while_a_run_reads(
     assert stored(cache) == wanted(database)
 
 
+@contextmanager
+def written(database: Database) -> Iterator[None]:
+    """Have somebody write all the while."""
+    over = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not over.wait(0.02):
+            number += 1
+            database.run(
+                f"UPDATE items SET name = 'w{number}' WHERE id = {100 + number % 5_000}",
+                f"DELETE FROM items WHERE id = {20_000 + number - 5}",
+                f"INSERT INTO items (id, name) VALUES ({20_000 + number}, 'new')",
+            )
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writing.join()
+
+
+def test_the_engine_is_killed_while_a_run_reads_under_writers(
+    context: Context, database: Database, cache: redis.Redis
+) -> None:
+    hide(database, "DELETE FROM items WHERE id BETWEEN 85 AND 88")
+    with written(database):
+        run = slow(context)
+        reading(context, run)
+        os.kill(int(engine_state(context.progress)["pid"]), signal.SIGKILL)
+        swept = runs.swept_by(runs.wait(context, run.id))
+    assert [done.removed for done in swept] == [4]
+    settle(context)
+    assert stored(cache) == wanted(database)
+
+
+def test_a_column_that_comes_while_a_run_reads_is_in_every_row(
+    context: Context, database: Database, cache: redis.Redis
+) -> None:
+    """Rows that were read before it came, and rows that were read since."""
+    with written(database):
+        run = slow(context)
+        reading(context, run)
+        database.run(
+            "ALTER TABLE items ADD COLUMN shelf text NOT NULL DEFAULT 'low'",
+            "UPDATE items SET name = name || '?' WHERE id = 1",
+        )
+        runs.wait(context, run.id)
+    settle(context)
+    assert stored(cache) == wanted(database)
+
+
+def test_a_run_that_is_told_to_queue_begins_when_the_other_is_over(
+    context: Context, database: Database, cache: redis.Redis
+) -> None:
+    first = slow(context)
+    reading(context, first)
+    second = headrace(context, "resnapshot", "depot", "public.items", "--queue", "--no-wait")["run"]
+    assert headrace(context, "resnapshot", "show", second)["state"] == "queued"
+    headrace(context, "resnapshot", "abort", first.id)
+    assert headrace(context, "resnapshot", "wait", second)["state"] == "completed"
+    settle(context)
+    assert stored(cache) == wanted(database)
+
+
 def test_a_run_rests_while_the_database_is_slow_and_ends_all_the_same(
     context: Context, database: Database, cache: redis.Redis
 ) -> None:
@@ -303,16 +360,7 @@ def test_a_new_sink_that_is_broken_off_before_its_sweep_is_not_green(
 ) -> None:
     hide(database, "DELETE FROM items WHERE id BETWEEN 90 AND 99")
     runs.resnapshot(context, "depot", tables=[ITEMS])
-    command = [
-        HEADRACE,
-        "sink",
-        "add",
-        "late",
-        "--kind",
-        "redis",
-        "--source",
-        "depot",
-    ]
+    command = [HEADRACE, "sink", "add", "late", "--kind", "redis", "--source", "depot"]
     command += ["--url", stack.endpoints.redis_url, "--set", "key_prefix=late:", "--set", "format=json"]
     client = subprocess.Popen([*command, "--home", str(context.registry.parent)], stdin=subprocess.DEVNULL)
     until((context.pipelines / "late.json").exists)

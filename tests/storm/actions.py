@@ -37,6 +37,7 @@ __all__ = ["ACTIONS", "Action"]
 
 Run = Callable[[Field, Random], None]
 _PAUSE_S = (0.3, 2.5)
+_ONLY_GROW = ("categories", "customers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,33 @@ def _cache_goes_back(field: Field, rng: Random) -> None:
             at_once.restore(key, 0, value, replace=True)
         at_once.execute()
     field.observer.disturb(field.sink("redis"))
+
+
+def _keys_are_deleted(field: Field, rng: Random) -> None:
+    redis: Any = Redis.from_url(field.running.redis_admin_url)
+    table = rng.choice([*TABLES, CHANGING])
+    keys = sorted(redis.scan_iter(match=f"{field.name}:{table}:*", count=1000))
+    field.observer.disturb(field.sink("redis"), until=5.0)
+    chosen = rng.sample(keys, min(rng.randint(1, 5), len(keys)))
+    if not chosen or not redis.unlink(*chosen):
+        raise LookupError("they were gone")
+    field.observer.disturb(field.sink("redis"))
+
+
+def _documents_are_deleted(field: Field, rng: Random) -> None:
+    """Of a table from which nobody else deletes: a few beside deletes of ours are not noticed."""
+    sink = field.sink("elasticsearch")
+    alias = field.facts(sink, rng.choice(_ONLY_GROW))["alias"]
+    client = Client(ElasticsearchSink.Config(url=field.running.endpoints.elasticsearch_url))
+    try:
+        found = client.request("GET", path(alias, "_search") + "?size=200&_source=false", None).json()
+        ids = sorted(hit["_id"] for hit in found["hits"]["hits"])
+        field.observer.disturb(sink, until=5.0)
+        for one in rng.sample(ids, min(rng.randint(1, 5), len(ids))):
+            client.request("DELETE", path(alias, "_doc", one), None)
+        field.observer.disturb(sink)
+    finally:
+        client.close()
 
 
 def _index_is_deleted(field: Field, rng: Random) -> None:
@@ -233,15 +261,15 @@ def _resnapshot_client_dies(field: Field, rng: Random) -> None:
 
 def _sink_rests(field: Field, rng: Random) -> None:
     name = rng.choice(sorted(field.sinks))
-    field.headrace("sink", "pause", name)
+    field.does("sink", "pause", name)
     time.sleep(rng.uniform(*_PAUSE_S))
-    field.headrace("sink", "resume", name)
+    field.does("sink", "resume", name)
 
 
 def _source_rests(field: Field, rng: Random) -> None:
-    field.headrace("source", "pause", field.name)
+    field.does("source", "pause", field.name)
     time.sleep(rng.uniform(*_PAUSE_S))
-    field.headrace("source", "resume", field.name)
+    field.does("source", "resume", field.name)
 
 
 ACTIONS: Mapping[str, Action] = {
@@ -253,6 +281,8 @@ ACTIONS: Mapping[str, Action] = {
     "stream is cut": Action(3, _cut_the_stream),
     "cache is flushed": Action(2, _flush_cache),
     "cache goes back": Action(2, _cache_goes_back),
+    "keys are deleted": Action(2, _keys_are_deleted),
+    "documents are deleted": Action(2, _documents_are_deleted),
     "index is deleted": Action(2, _index_is_deleted),
     "lake table is restored": Action(2, _lake_is_restored),
     "lake table goes back": Action(2, _lake_goes_back),

@@ -101,6 +101,15 @@ class Field:
             self.log(f"`headrace {' '.join(arguments)}` failed: {told.strip()[-600:]}")
         return process.returncode
 
+    def does(self, *arguments: str) -> None:
+        """Run the command line.
+
+        Raises:
+            RuntimeError: When the command fails, so that a fault that needs it is not counted.
+        """
+        if self.headrace(*arguments):
+            raise RuntimeError(f"headrace {' '.join(arguments)} failed")
+
     def ended(self) -> None:
         """Wait for the commands under way."""
         for process in self.commands:

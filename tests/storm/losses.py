@@ -91,7 +91,7 @@ def run_is_aborted(field: Field, rng: Random) -> None:
     _begin_run(field, rng)
     time.sleep(rng.uniform(0.5, 3.0))
     for run in active(Registry(field.context.registry), field.name)[-1:]:
-        field.headrace("resnapshot", "abort", run.id)
+        field.does("resnapshot", "abort", run.id)
 
 
 def run_rests(field: Field, rng: Random) -> None:
@@ -99,14 +99,14 @@ def run_rests(field: Field, rng: Random) -> None:
     _begin_run(field, rng)
     time.sleep(rng.uniform(0.5, 2.0))
     for run in active(Registry(field.context.registry), field.name)[-1:]:
-        field.headrace("resnapshot", "pause", run.id)
+        field.does("resnapshot", "pause", run.id)
         time.sleep(rng.uniform(0.5, 3.0))
-        field.headrace("resnapshot", "resume", run.id)
+        field.does("resnapshot", "resume", run.id)
 
 
 def source_is_recovered(field: Field, rng: Random) -> None:
     """Begin a new life of the source, though nothing may be wrong with it."""
-    field.headrace("recover", field.name)
+    field.does("recover", field.name)
 
 
 def recovery_is_interrupted(field: Field, rng: Random) -> None:
@@ -118,4 +118,4 @@ def recovery_is_interrupted(field: Field, rng: Random) -> None:
 
 def _begin_run(field: Field, rng: Random) -> None:
     tables = rng.sample([*TABLES, CHANGING], rng.randint(1, 3))
-    field.headrace("resnapshot", field.name, *(f"public.{table}" for table in tables), "--background")
+    field.does("resnapshot", field.name, *(f"public.{table}" for table in tables), "--background")
