@@ -54,7 +54,9 @@ status: $(READY) ## Show the servers of the local stack and where they listen
 
 test: $(READY) ## Run the tests, but for the long ones (make deep): those without servers beside those with real ones
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
-	@$(MAKE) -j3 HASHSEED=$(HASHSEED) unit stores control
+	@export HEADRACE_TEST_TALLY=$${HEADRACE_TEST_TALLY:-$$(mktemp)}; \
+	    $(MAKE) -j3 HASHSEED=$(HASHSEED) unit stores control && \
+	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
 deep: $(READY) ## Run the long tests that `make test` leaves out: all, or as many as fit (MINUTES=35)
 	@echo "PYTHONHASHSEED=$(HASHSEED)"

@@ -93,6 +93,7 @@ class History:
             self._note({place: end for place, end in moved.items() if place[0] not in found})
             self._compared = now if everything else self._compared
         except (KafkaException, SourceError):
+            self._doubtful = True  # it may come back as another one
             return {}  # whoever reads from it says that it does not answer
         self._doubtful = False
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,12 +46,8 @@ def changed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]
         elif old[_TYPE] != column[_TYPE]:
             what = f"column {name} is of another type: {old[_NATIVE]} became {column[_NATIVE]}"
             yield Trouble(schema.table, "COLUMN_RETYPED", True, what)
-    labels = now["labels"] or {}
-    for place, label in (before["labels"] or {}).items():
-        name = place.rpartition(" ")[0]
-        if name in captured and labels.get(place, label) != label:
-            what = f"the label {label} of column {name} is {labels[place]} now, in every row"
-            yield Trouble(schema.table, "LABEL_RENAMED", True, what)
+    yield from _labels(schema, captured, before, now)
+    yield from _renamed(schema, before, now)
     files = {oid: unit["file"] for oid, unit in (before["units"] or {}).items()}
     moved = [
         oid for oid, unit in (now["units"] or {}).items() if files.get(oid, unit["file"]) != unit["file"]
@@ -64,6 +60,30 @@ def changed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]
     if moved and rewritten:
         what = f"its rows were rewritten and column {', '.join(rewritten)} with them"
         yield Trouble(schema.table, "TABLE_REWRITTEN", True, what)
+
+
+def _labels(schema: TableSchema, captured: Collection[str], before: Table, now: Table) -> Iterator[Trouble]:
+    labels = now["labels"] or {}
+    for place, old in (before["labels"] or {}).items():
+        name = place.rpartition(" ")[0]
+        if name not in captured or place not in labels:
+            continue
+        label, version, order = old if isinstance(old, list) else (old, None, None)  # an older version's
+        is_now, version_now, order_now = labels[place]
+        if is_now != label:
+            what = f"the label {label} of column {name} is {is_now} now, in every row"
+            yield Trouble(schema.table, "LABEL_RENAMED", True, what)
+        elif version is not None and version != version_now and order == order_now:
+            what = f"the label {label} of column {name} was another one for a while"
+            yield Trouble(schema.table, "LABEL_RENAMED", True, what)
+
+
+def _renamed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]:
+    """Yield when the table had another name, or another schema, in between: its row type had it, too."""
+    old, new = before.get("row_type"), now["row_type"]
+    if old and new and old[0] != new[0] and old[1] == new[1]:
+        what = "its name was another one for a while, and nobody was told what changed meanwhile"
+        yield Trouble(schema.table, "TABLE_RENAMED", True, what)
 
 
 def _touched(before: list[Any], now: list[Any]) -> bool:

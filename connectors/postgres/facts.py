@@ -37,8 +37,17 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
      UNION
        SELECT u.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
        FROM used u JOIN pg_type t ON t.oid = u.type WHERE t.typtype = 'd' OR t.typcategory = 'A')
-   SELECT jsonb_object_agg(u.attname || ' ' || e.oid, e.enumlabel)
+   SELECT jsonb_object_agg(u.attname || ' ' || e.oid, jsonb_build_array(e.enumlabel, e.xmin::text,
+       e.enumsortorder))
    FROM used u JOIN pg_enum e ON e.enumtypid = u.type) AS labels,
+  (SELECT jsonb_build_array(y.xmin::text, md5(to_jsonb(y)::text)) FROM pg_type y
+   WHERE y.oid = c.reltype) AS row_type,
+  (SELECT jsonb_agg(k.columns) FROM pg_index i CROSS JOIN LATERAL (
+       SELECT jsonb_agg(a.attname) AS columns
+       FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
+       JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n WHERE k.place <= i.indnkeyatts) AS k
+   WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+     AND i.indpred IS NULL AND i.indexprs IS NULL) AS uniques,
   (SELECT jsonb_agg(a.attname ORDER BY k.place) FROM pg_index i
    CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n
@@ -48,6 +57,7 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
    WHERE h.inhparent = c.oid AND c.relkind = 'r') AS heirs,
   (SELECT jsonb_object_agg(l.oid, jsonb_build_object('name', format('%%I.%%I', n.nspname, l.relname),
        'file', l.relfilenode::bigint, 'version', l.xmin::text, 'identity', l.relreplident::text,
+       'logged', l.relpersistence = 'p' AND l.relkind = 'r',
        'came', (SELECT h.xmin::text FROM pg_inherits h WHERE h.inhrelid IN (
                     SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)
                 ORDER BY age(h.xmin) LIMIT 1),

@@ -9,14 +9,31 @@ from psycopg.rows import DictRow
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
-__all__ = ["check_identity", "full_identity"]
+__all__ = ["check_identity", "check_leaves", "full_identity"]
+
+
+def check_leaves(table: TableId, row: DictRow) -> Iterator[Finding]:
+    """Yield the partitions whose changes are not in the log."""
+    for name, _, persistence, kind, _ in row["leaves"]:
+        if kind != "r":
+            yield Finding.error(
+                "SOURCE_TABLE_KIND",
+                f"{table}: its partition {name} is a foreign table, whose changes are not in the WAL.",
+            )
+        elif persistence != "p":
+            yield Finding.error(
+                "SOURCE_TABLE_UNLOGGED",
+                f"{table}: its partition {name} is unlogged, so its changes are not in the WAL.",
+                f"ALTER TABLE {name} SET LOGGED;",
+            )
 
 
 def check_identity(table: TableId, row: DictRow, key: Sequence[str]) -> Iterator[Finding]:
     """Yield where Postgres would refuse updates and deletes once published, or would not name their rows."""
     own = [(table.quoted, row["identity"], row["identity_columns"])] if row["kind"] == "r" else []
+    leaves = [(name, one, columns) for name, one, _, kind, columns in row["leaves"] if kind == "r"]
     named = {"f": row["generated"], "d": row["key"] or ()}
-    for name, identity, columns in (*own, *row["leaves"]):
+    for name, identity, columns in (*own, *leaves):
         inside = sorted(set(row["generated"]) & set(named.get(identity, columns or ())))
         if inside:
             plain = identity != "d" and not set(row["generated"]) & set(row["key"] or ())
@@ -26,7 +43,7 @@ def check_identity(table: TableId, row: DictRow, key: Sequence[str]) -> Iterator
                 " updates and deletes would fail.",
                 f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;" if plain else "",
             )
-    for name, identity, columns in row["leaves"]:
+    for name, identity, columns in leaves:
         mend = f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;"
         if identity == "n":
             said = f"{table}: its partition {name} has REPLICA IDENTITY NOTHING: once published, updates and"
@@ -40,5 +57,5 @@ def full_identity(table: TableId, row: DictRow) -> str:
     """Return what makes the log tell whole rows; empty where that would make updates and deletes fail."""
     if row["generated"]:
         return ""
-    names = [leaf for leaf, _, _ in row["leaves"]] or [table.quoted]
+    names = [leaf for leaf, *_ in row["leaves"]] or [table.quoted]
     return " ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL;" for name in names)

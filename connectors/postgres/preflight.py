@@ -19,7 +19,7 @@ from connectors.postgres.catalogue import (
     read_tables,
 )
 from connectors.postgres.keys import check_declared, check_primary
-from connectors.postgres.leaves import check_identity, full_identity
+from connectors.postgres.leaves import check_identity, check_leaves, full_identity
 from connectors.postgres.reread import why_unreadable
 from connectors.postgres.rights import check_rights
 from connectors.postgres.session import Session, quoted, rows
@@ -71,6 +71,7 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
              JOIN pg_namespace n ON n.oid = k.relnamespace
              WHERE h.inhparent = c.oid AND c.relkind = 'r' ORDER BY 1) AS heirs,
        (SELECT coalesce(json_agg(json_build_array(format('%%I.%%I', n.nspname, l.relname), l.relreplident,
+                   l.relpersistence, l.relkind,
                    (SELECT array_agg(a.attname) FROM pg_index x, unnest(x.indkey::int2[]) n
                     JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = n
                     WHERE x.indrelid = l.oid AND x.indisreplident))
@@ -121,7 +122,7 @@ def check_tables(
             what = f"{table} is a view, a foreign table or the like; only tables can be captured."
             yield replace(Finding.error("SOURCE_TABLE_KIND", what), table=table)
             continue
-        troubles = [*_kind(table, row), *check_rights(table, row)]
+        troubles = [*_kind(table, row), *check_leaves(table, row), *check_rights(table, row)]
         key = keys.get(table)
         troubles += check_primary(table, row) if key is None else check_declared(connection, table, row, key)
         troubles += check_identity(table, row, key or row["key"] or ())

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from connectors.postgres.facts import Facts
+from connectors.postgres.session import quoted
 from connectors.watch import Trouble
 from headrace.model.schema import TableSchema
 
@@ -56,7 +57,26 @@ def wrong_now(
         said = f"the table's key is ({listed}) now: other rows are meant than those mirrored"
         yield Trouble(table, "KEY_CHANGED", True, said, lasts=True)
         return
+    yield from _unlogged(schema, now)
+    yield from _ambiguous(schema, now)
     yield from _identity(schema, now, full)
+
+
+def _unlogged(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
+    for unit in (now["units"] or {}).values():
+        if not unit["logged"]:
+            said = f"{unit['name']} is unlogged: nobody is told what changes there"
+            mend = f"ALTER TABLE {unit['name']} SET LOGGED;"
+            yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, mend, lasts=True)
+
+
+def _ambiguous(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
+    if not any(set(columns) <= set(schema.key) for columns in now["uniques"] or ()):
+        listed = ", ".join(map(quoted, schema.key))
+        said = f"nothing makes its key ({', '.join(schema.key)}) unique: two rows may be taken for one"
+        what = "ADD UNIQUE" if schema.declared else "ADD PRIMARY KEY"
+        mend = f"ALTER TABLE {schema.table.quoted} {what} ({listed});"
+        yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
 
 
 def _identity(schema: TableSchema, now: Mapping[str, Any], full: Collection[str]) -> Iterator[Trouble]:

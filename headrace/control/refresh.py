@@ -73,7 +73,7 @@ def changes(context: Context, name: str, sinks: Collection[str] | None = None) -
         name: The source.
         sinks: Whose tables are meant; all sinks' when None.
 
-    A table that is gone is passed over: ``lag`` tells of it.
+    A table that is gone, or that has no key any more, is passed over: ``lag`` tells of it.
 
     Raises:
         SourceError: When a key has changed (``SOURCE_KEY_CHANGED``).
@@ -102,22 +102,25 @@ def changes(context: Context, name: str, sinks: Collection[str] | None = None) -
     return list(changed.values())
 
 
+_PASSED_OVER = ("SOURCE_TABLE_MISSING", "SOURCE_NO_PRIMARY_KEY")
+
+
 def there(
     context: Context, entry: SourceEntry, tables: Sequence[TableId], declared: Keys
 ) -> list[TableSchema]:
-    """Return the schemas of those of the tables that the database has."""
+    """Return the schemas of those of the tables that the database has, and that have a key."""
     source = source_of(context, entry)
     try:
         return source.catalogue(tables, declared)
     except SourceError as error:
-        if error.code != "SOURCE_TABLE_MISSING":
+        if error.code not in _PASSED_OVER:
             raise
     found: list[TableSchema] = []
     for table in tables:
         try:
             found += source.catalogue([table], declared)
         except SourceError as error:
-            if error.code != "SOURCE_TABLE_MISSING":
+            if error.code not in _PASSED_OVER:
                 raise
     return found
 

@@ -93,6 +93,7 @@ def test_visitors_do_all_that_they_should_and_count_it(dsn: str) -> None:
     assert rows == SIZES.total + tally.inserts - tally.deletes
 
 
+@pytest.mark.deep
 def test_visitors_keep_to_their_rate(dsn: str) -> None:
     shop.seed(dsn, sizes=SIZES)
     people = Workload(dsn, rate=100.0, sizes=SIZES, bulk_rows=0)

@@ -25,6 +25,8 @@ TABLES = {
     "keyless t": 'CREATE TABLE {0} (id int, "Row_id" int)',
     "candidate t": 'CREATE TABLE {0} ("a ""b" int NOT NULL UNIQUE)',
     "unlogged t": "CREATE UNLOGGED TABLE {0} (id int PRIMARY KEY)",
+    "loose t": "CREATE TABLE {0} (id int PRIMARY KEY) PARTITION BY RANGE (id);"
+    ' CREATE UNLOGGED TABLE "loose ""leaf" PARTITION OF {0} DEFAULT',
     "nothing t": "CREATE TABLE {0} (id int PRIMARY KEY); ALTER TABLE {0} REPLICA IDENTITY NOTHING",
     "cased t": 'CREATE TABLE {0} (id int PRIMARY KEY, "Ä" int, "ä" int)',
     "generated t": "CREATE TABLE {0} (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) STORED);"
@@ -60,14 +62,17 @@ def test_every_statement_that_is_told_can_be_pasted(database: Database) -> None:
     tables = [TableId(SCHEMA, name) for name in TABLES]
     unmended = {"SOURCE_TABLE_NAME"}
     ran: set[str] = set()
+    unlogged: set[TableId | None] = set()
     for _ in range(4):
         found = PostgresSource(weak).preflight(tables)
+        unlogged |= {finding.table for finding in found if finding.code == "SOURCE_TABLE_UNLOGGED"}
         for finding in found:
             if finding.hint and finding.severity is not Severity.OK and finding.code not in unmended:
                 run(database, finding)
                 ran.add(finding.code)
     left = {finding.code for finding in PostgresSource(weak).preflight(tables) if finding.hint}
     assert left <= {"SOURCE_TABLE_REREAD", "SOURCE_TABLE_NAME"}
+    assert unlogged == {TableId(SCHEMA, "unlogged t"), TableId(SCHEMA, "loose t")}
     assert ran >= {
         "SOURCE_REPLICATION_RIGHT",
         "SOURCE_CREATE_RIGHT",

@@ -12,7 +12,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from connectors.postgres import PostgresSource
+from connectors.postgres import PostgresSource, lookup
 from headrace.model.errors import SourceError
 from headrace.model.finding import Severity
 from headrace.model.key import Key
@@ -21,7 +21,6 @@ from headrace.model.values import key_of
 from tests.golden.meaning import expected
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
-from tests.support.waiting import elapse
 
 pytestmark = pytest.mark.stack
 
@@ -220,7 +219,7 @@ def test_a_lookup_gives_up_a_server_that_says_nothing(
 
 
 def test_a_database_that_lets_nobody_in_is_not_waited_for_by_each_table(
-    told: tuple[TableSchema, Key],
+    told: tuple[TableSchema, Key], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
@@ -233,11 +232,10 @@ def test_a_database_that_lets_nobody_in_is_not_waited_for_by_each_table(
             return number
 
         dsn = f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/d?connect_timeout=60"
-        with closing(PostgresSource(dsn)) as source:
-            refuse(source, told)
-            assert asked() == 1
-            refuse(source, told)
-            assert asked() == 0
-            elapse(2)
-            refuse(source, told)
-            assert asked() == 1, "it is asked again"
+        for rest, again in ((3_600.0, 0), (0.0, 1)):
+            monkeypatch.setattr(lookup, "_NOT_AGAIN_S", rest)
+            with closing(PostgresSource(dsn)) as source:
+                refuse(source, told)
+                assert asked() == 1
+                refuse(source, told)
+                assert asked() == again

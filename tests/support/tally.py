@@ -1,8 +1,9 @@
 """What a run of the tests took, and the table that `.ci/run` ends with.
 
 Where ``HEADRACE_TEST_TALLY`` names a file, each run of pytest appends one line of JSON to it, and `.ci/run`
-one for each of its phases; ``python -m tests.support.tally FILE`` prints the table. The long tests
-(``make deep``) also note their run in docs/evidence.md.
+one for each of its phases; ``python -m tests.support.tally FILE`` prints the table, and with ``--few`` fails
+when the runs together have repeated too many tests. The long tests (``make deep``) also note their run in
+docs/evidence.md.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 import pytest
 
 from tests.support.evidence import Run, note
+from tests.support.repeats import MOST
 
-__all__ = ["Tally", "pytest_configure", "table"]
+__all__ = ["Tally", "pytest_configure", "table", "too_many"]
 
 FILE = "HEADRACE_TEST_TALLY"
 SLOWEST = 15
@@ -110,5 +112,18 @@ def table(lines: list[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
+def too_many(lines: list[dict[str, Any]]) -> str:
+    """Return what is wrong when the runs together have repeated more tests than are let pass."""
+    names = [name for line in lines for name in line.get("repeats", ())]
+    return f"{len(names)} repeats are more than {MOST}: {', '.join(names)}\n" if len(names) > MOST else ""
+
+
+def _main(*arguments: str) -> int:
+    *few, file = arguments
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    sys.stdout.write(too_many(lines) if few else table(lines) + "\n")
+    return int(bool(few and too_many(lines)))
+
+
 if __name__ == "__main__":
-    sys.stdout.write(table([json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]) + "\n")
+    sys.exit(_main(*sys.argv[1:]))

@@ -34,6 +34,17 @@ CREATE TABLE emptied_a PARTITION OF emptied FOR VALUES FROM (0) TO (100);
 CREATE TABLE emptied_b PARTITION OF emptied FOR VALUES FROM (100) TO (200);
 CREATE TABLE north (id int PRIMARY KEY, v text);
 CREATE TABLE south (id int PRIMARY KEY, v text);
+CREATE TABLE elsewhere (id int PRIMARY KEY, v text);
+CREATE SCHEMA aside;
+CREATE TABLE moved (id int PRIMARY KEY, v text);
+CREATE TYPE colour AS ENUM ('red', 'blue');
+CREATE TABLE coloured (id int PRIMARY KEY, v colour);
+CREATE TABLE twice (id int PRIMARY KEY, v text);
+ALTER TABLE twice REPLICA IDENTITY FULL;
+CREATE TABLE loose (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
+CREATE TABLE loose_a PARTITION OF loose FOR VALUES FROM (0) TO (100);
+CREATE TABLE unlogged (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
+CREATE TABLE unlogged_a PARTITION OF unlogged FOR VALUES FROM (0) TO (100);
 CREATE TABLE quiet (id int PRIMARY KEY, v text, n numeric(10, 2) DEFAULT 5, w varchar(10));
 CREATE TABLE cut (id int PRIMARY KEY, v text);
 CREATE TABLE parted (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
@@ -83,6 +94,8 @@ QUIET = (
 """What changes nothing that is mirrored, or is told by the log; a look lies between the groups."""
 IN, OUT = (f"ALTER PUBLICATION headrace_{NAME} {word} TABLE" for word in ("ADD", "DROP"))
 AWAY, SPAN = "PARTITION away_a", "FOR VALUES FROM (0) TO (100)"
+TO, PAINT = "SET SCHEMA", "ALTER TYPE colour RENAME VALUE"
+BACK_TO = f"ALTER TABLE aside.moved {TO}"
 BACK = "ALTER TABLE back REPLICA IDENTITY"
 SWAP = (
     "ALTER TABLE north RENAME TO aside; ALTER TABLE south RENAME TO north; ALTER TABLE aside RENAME TO south"
@@ -118,6 +131,24 @@ UNTOLD = {
     ),
     "went": ("PARTITION_GONE", "ALTER TABLE went DETACH PARTITION went_b"),
     "emptied": ("PARTITION_EMPTIED", "TRUNCATE emptied_b"),
+    "elsewhere": (
+        "TABLE_RENAMED",
+        "ALTER TABLE elsewhere RENAME TO o; INSERT INTO o VALUES (1); ALTER TABLE o RENAME TO elsewhere",
+    ),
+    "moved": (
+        "TABLE_RENAMED",
+        f"ALTER TABLE moved {TO} aside; INSERT INTO aside.moved VALUES (1); {BACK_TO} public",
+    ),
+    "coloured": (
+        "LABEL_RENAMED",
+        f"{PAINT} 'red' TO 'pink'; INSERT INTO coloured VALUES (1, 'pink'); {PAINT} 'pink' TO 'red'",
+    ),
+    "twice": ("KEY_NOT_UNIQUE", "ALTER TABLE twice DROP CONSTRAINT twice_pkey"),
+    "loose": ("TABLE_UNLOGGED", "ALTER TABLE loose_a SET UNLOGGED"),
+    "unlogged": (
+        "TABLE_UNLOGGED",
+        "CREATE UNLOGGED TABLE unlogged_b PARTITION OF unlogged FOR VALUES FROM (100) TO (200)",
+    ),
     "refused": ("IDENTITY_REFUSED", "ALTER TABLE refused REPLICA IDENTITY NOTHING"),
 }
 """Table → the code of what is found, and what is done to it."""

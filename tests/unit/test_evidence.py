@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+
+from tests.support import tally
 from tests.support.evidence import PAGE, Run, note
 
 
@@ -22,3 +26,15 @@ def test_a_run_takes_the_place_of_the_last_one_of_its_name(tmp_path: Path) -> No
         line for line in before.splitlines() if not line.startswith("| make")
     ]
     assert {line for line in before.splitlines() if line.startswith("| make")} <= set(text.splitlines())
+
+
+@pytest.mark.parametrize(("repeats", "code"), [((1, 2), 0), ((2, 2), 1), ((4, 0), 1)])
+def test_more_than_three_repeats_of_all_runs_together_fail_the_check(
+    tmp_path: Path, repeats: tuple[int, int], code: int
+) -> None:
+    lines = [{"level": "unit", "repeats": [f"test_{n}" for n in range(count)]} for count in repeats]
+    file = tmp_path / "tally"
+    file.write_text(
+        "".join(json.dumps(line) + "\n" for line in [{"phase": "make lint", "seconds": 1}, *lines])
+    )
+    assert tally._main("--few", str(file)) == code

@@ -32,10 +32,13 @@ from headrace.control.runs.untold import Untold
 from headrace.control.snapshot import Snapshot, SnapshotState, Told
 from headrace.control.verdicts import UNTIL_READ, over
 from headrace.model.errors import HeadraceError, SourceError
+from headrace.model.schema import declared_keys
 
 __all__ = ["note_read", "read"]
 
 _POLL_S = 0.3
+_NO_KEY = "NO_PRIMARY_KEY"
+"""What the connector says of a table without a key; it looks at a table's key when a change is told of it."""
 _CONNECT_S = 1.0
 """Connect takes longer to come back, so one that was away is noticed."""
 
@@ -64,8 +67,8 @@ def read(job: Job) -> None:
             except Aborted:
                 _stop(job, source, capture)
                 raise
-            except SourceError:
-                if not lost_columns(job, source, capture):
+            except SourceError as error:
+                if not (lost_columns(job, source, capture) or _key_is_back(job, source, capture, error)):
                     raise
             # A column that goes ends the reading of a chunk, or moves the values behind it to other columns.
             change(job.registry, job.name, {"marks": {}, "asked": False})
@@ -73,6 +76,20 @@ def read(job: Job) -> None:
         kafka, run = job.kafka, job.run
         ends = {table.topic: marks_of(kafka, job.source, table) for table in job.tables(run)}
         change(job.registry, job.name, {"ends": ends}, phase=Phase.APPLYING, reason="")
+
+
+def _key_is_back(job: Job, source: Source, capture: Capture, error: SourceError) -> bool:
+    """Return whether the connector was started again, as it knew no key of a table that has one again."""
+    if _NO_KEY not in error.message or job.run.plan.get("started_over"):
+        return False
+    try:
+        source.catalogue([schema.table for schema in capture.tables], declared_keys(capture.tables))
+    except SourceError:
+        return False
+    with Connect(job.context.connect_url) as connect:
+        connect.start_over(capture.connector)
+    change(job.registry, job.name, {"started_over": True})
+    return True
 
 
 def note_read(job: Job) -> None:
