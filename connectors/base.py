@@ -337,8 +337,12 @@ class Source(Protocol):
         """Return about how many rows the tables hold, by the database's statistics."""
         ...
 
-    def count_rows(self, table: TableId) -> int:
-        """Return how many rows of a table our role sees now; takes a scan of it, however long that is."""
+    def count_rows(self, capture: Capture, table: TableId) -> int:
+        """Return how many rows of a table our role sees now; takes a scan of it, however long that is.
+
+        Raises:
+            SourceError: Somebody waited for the table, and it was broken off (``SOURCE_GAVE_WAY``).
+        """
         ...
 
     def select(self, statement: str) -> list[dict[str, object]]:

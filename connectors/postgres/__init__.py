@@ -28,7 +28,7 @@ from connectors.postgres import (
     suspects,
 )
 from connectors.postgres.encryption import check_encryption
-from connectors.postgres.give_way import give_way
+from connectors.postgres.give_way import give_way, yielding
 from connectors.postgres.lookup import PostgresLookup
 from connectors.postgres.properties import connector_properties, pattern
 from connectors.postgres.session import address, parameters, session
@@ -212,8 +212,9 @@ class PostgresSource:
         with self._session() as connection:
             return catalogue.estimate_rows(connection, tables)
 
-    def count_rows(self, table: TableId) -> int:
+    def count_rows(self, capture: Capture, table: TableId) -> int:
         with self._session() as connection:
+            yielding(connection, capture.connector)
             return catalogue.count_rows(connection, table)
 
     def select(self, statement: str) -> list[dict[str, object]]:

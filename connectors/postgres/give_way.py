@@ -1,4 +1,4 @@
-"""The connector's sessions that keep a statement of the application waiting: they are ended.
+"""The connector's sessions, and ours that read as long, that keep the application waiting: they are ended.
 
 A snapshot is one transaction. It keeps a lock upon each table that it has read until all are read, for which
 TRUNCATE and ALTER TABLE wait, and behind them every other statement upon the table. A session that is ended
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from connectors.postgres.session import Session, rows
 
-__all__ = ["give_way"]
+__all__ = ["give_way", "yielding"]
 
 _ENDED = """
 SELECT pg_terminate_backend(pid) FROM (
@@ -26,3 +26,8 @@ SELECT pg_terminate_backend(pid) FROM (
 def give_way(connection: Session, connector: str) -> int:
     """End the connector's sessions for which another has waited a second; return how many there were."""
     return len(rows(connection, _ENDED, connector))
+
+
+def yielding(connection: Session, connector: str) -> None:
+    """Let a session of ours be ended as those of the connector are."""
+    connection.execute("SELECT set_config('application_name', %s, false)", (connector,))

@@ -130,7 +130,8 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
 
     Raises:
         SourceError: When the database does not answer (``SOURCE_UNREACHABLE``) or refuses a statement
-            (``SOURCE_DENIED``, ``SOURCE_REFUSED``).
+            (``SOURCE_DENIED``, ``SOURCE_REFUSED``), or an operator, or our watcher, has ended the session
+            (``SOURCE_GAVE_WAY``).
     """
     try:
         connection = connect(known)
@@ -151,6 +152,12 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
             f"The database denies it: {told_by(error)}",
             code="SOURCE_DENIED",
             hint=f"Run `headrace source check {whose}` for the GRANT statements that are missing.",
+        ) from error
+    except psycopg.errors.AdminShutdown as error:
+        raise SourceError(
+            "The session was ended, perhaps because others waited for it.",
+            code="SOURCE_GAVE_WAY",
+            hint="Run the same command again.",
         ) from error
     except psycopg.errors.LockNotAvailable as error:
         raise SourceError(

@@ -22,6 +22,7 @@ from headrace.control.newcomers import newcomers
 from headrace.control.progress import SinkProgress, read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictEntry
 from headrace.control.runner import engine_state
+from headrace.control.snapshot import initial
 from headrace.control.verdicts import standing
 from headrace.model.errors import HeadraceError
 from headrace.model.schema import TableId
@@ -72,6 +73,7 @@ class SourceSeen:
         sinks: Names of its sinks.
         newcomers: Tables of its schemas that are not captured and that nobody has declined.
         unwatched_s: How long ago the catalogue was last compared with what is mirrored; None when never.
+        attempts: How often the initial snapshot has begun, while it is not complete.
     """
 
     entry: SourceEntry
@@ -88,6 +90,7 @@ class SourceSeen:
     sinks: tuple[str, ...] = ()
     newcomers: Sequence[TableId] = ()
     unwatched_s: float | None = None
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +161,11 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
     ends: Mapping[tuple[str, int], tuple[int, int]] | None = None
     ids: Mapping[str, str] | None = None
     loaded, verdicts = entry.loaded_ms is not None, standing(registry, entry.name)
+    attempts = 1
     try:
         loaded = note_loaded(registry, kafka, capture, entry)
+        if not loaded:
+            attempts = initial(kafka, capture, entry.heard or 0).attempts
         if not gap and (gap := begun_again(registry, kafka, capture, entry)):
             registry.gap(entry, gap)
         # Before the ends: a verdict that is taken back meanwhile leaves records behind the ends.
@@ -189,6 +195,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         newcomers=newcomers(registry, entry),
         sinks=tuple(sink.name for sink in registry.sinks(entry.name)),
         unwatched_s=unwatched_s,
+        attempts=attempts,
     )
 
 

@@ -32,7 +32,7 @@ from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTa
 from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
 from headrace.control.sink_settings import checked_settings, forget, seal, secrets_of
-from headrace.control.sweeps import marks_to_pass, sweep_new_sink
+from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
 from headrace.control.targets import begin, create, missing, refuse_shared
 from headrace.model.errors import SinkError, SourceError, UsageError, naming
 from headrace.model.finding import Finding
@@ -119,7 +119,8 @@ def add(
         passed = marks_to_pass(registry, origin.name, captured)
         lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
         # What a run has shown to be gone is removed at the end; nobody is to take it for whole until then.
-        entry.incomplete = {**{topic: max(told.marks) for topic, told in passed.items()}, **lost}
+        unread = dict.fromkeys(being_read(registry, origin.name) & entry.tables.keys(), 0)
+        entry.incomplete = {**unread, **{topic: max(told.marks) for topic, told in passed.items()}, **lost}
         entry.incomplete_ms = dict.fromkeys(entry.incomplete, now_ms())
         with registry.begin() as session:
             session.add(entry)

@@ -10,7 +10,10 @@ from typing import Any
 from connectors.base import Capture
 from headrace.control.kafka import Kafka
 
-__all__ = ["INITIAL", "Snapshot", "SnapshotState", "Told", "initial", "told_by"]
+__all__ = ["INITIAL", "MOST_ATTEMPTS", "Snapshot", "SnapshotState", "Told", "initial", "told_by"]
+
+MOST_ATTEMPTS = 5
+"""An initial snapshot that has begun more often than that, and has never ended, is in trouble."""
 
 
 class SnapshotState(str, Enum):

@@ -12,6 +12,7 @@ from headrace.control.observation import SinkSeen, SourceSeen
 from headrace.control.progress import TableProgress
 from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew, waiting_for
+from headrace.control.snapshot import MOST_ATTEMPTS
 from headrace.control.verdicts import EVERY_SINK, ORDER, State, Verdict
 from headrace.model.errors import named
 
@@ -55,7 +56,7 @@ def _source(seen: SourceSeen) -> Verdict:
         who, ends = waiting_for(seen.hold.waits)
         return Verdict(State.SETUP, f"the connector waits for {who}", ends)
     if not seen.loaded:
-        return Verdict(State.SNAPSHOTTING, "the initial snapshot is under way")
+        return _loading(seen)
     if seen.connector is not None and not seen.connector.running:
         return Verdict(State.DEGRADED, f"the connector is {seen.connector.task.lower()}")
     if seen.hold is not None and moved(seen.entry, seen.hold):
@@ -214,6 +215,15 @@ def _troubled(counters: TableProgress) -> Verdict | None:
     """Return the verdict when the table's own target, or what Kafka has for it, is the trouble."""
     found = counters.trouble
     return Verdict(State(found["state"]), found["message"], found["hint"]) if found else None
+
+
+def _loading(seen: SourceSeen) -> Verdict:
+    """Return the verdict while the initial snapshot is not complete."""
+    if seen.attempts > MOST_ATTEMPTS:
+        said = f"the initial snapshot has begun {seen.attempts} times and has never come to the end"
+        return Verdict(State.DEGRADED, f"{said}; Connect's log says what ended each try")
+    again = f", for the {seen.attempts}. time: the connector was interrupted" if seen.attempts > 1 else ""
+    return Verdict(State.SNAPSHOTTING, f"the initial snapshot is under way{again}")
 
 
 def _unproven(sink: SinkSeen) -> Verdict | None:

@@ -16,7 +16,7 @@ from headrace.control.first_load import note_loaded, read_again
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.control.remedies import waiting_for
-from headrace.control.snapshot import initial
+from headrace.control.snapshot import MOST_ATTEMPTS, initial
 from headrace.model.errors import SourceError
 
 __all__ = ["wait_streaming"]
@@ -30,7 +30,6 @@ _STALLS_S = 600.0
 """So long a connector that runs and waits for nobody may tell nothing new."""
 _LOOK_S = 1.0
 """So often is it looked whom the connector keeps waiting, and for whom it waits."""
-_MOST_ATTEMPTS = 5
 _BEATS = 5
 """Of the snapshot and of the stream: both are compared with what the database holds."""
 
@@ -197,7 +196,7 @@ def wait_streaming(
                     refuse_moved(entry, wait.hold(now=True), again)
                     return
                 attempts = initial(kafka, wait.capture, registry.source(name).heard or 0).attempts
-                if attempts > _MOST_ATTEMPTS:
+                if attempts > MOST_ATTEMPTS:
                     raise SourceError(
                         f"The connector of {name} has begun to read the tables {attempts} times and has never"
                         " come to the end.",

@@ -10,9 +10,11 @@ from headrace.control.context import Context
 from headrace.control.desk import ask
 from headrace.control.progress import wait_settled
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
+from headrace.control.runs.repository import active, topics_of
+from headrace.control.verdicts import UNTIL_READ, standing
 from headrace.model.position import Position
 
-__all__ = ["ask_sweep", "marks_to_pass", "sweep_new_sink"]
+__all__ = ["ask_sweep", "being_read", "marks_to_pass", "sweep_new_sink"]
 
 _ANSWER_S = 600.0
 
@@ -61,6 +63,16 @@ def marks_to_pass(registry: Registry, source: str, tables: Sequence[SourceTableE
     }
 
 
+def being_read(registry: Registry, source: str) -> set[str]:
+    """Return the topics of tables that a run is at, and of which it may yet find out that rows are gone.
+
+    A first load finds none.
+    """
+    first = {found.topic for found in standing(registry, source) if found.code in UNTIL_READ}
+    unread = (run for run in active(registry, source) if not run.plan.get("ends"))
+    return {topic for run in unread for topic in topics_of(run)} - first
+
+
 def sweep_new_sink(
     context: Context,
     registry: Registry,
@@ -78,6 +90,8 @@ def sweep_new_sink(
         return
     ends = {(t.topic, n): end for t in chosen for n, end in enumerate(passed[t.topic].ends)}
     wait_settled(context.progress, entry.name, ends, say=say)
+    unread = being_read(registry, entry.source)  # such a run does not sweep a sink that came after it
     for table in chosen:
         ask_sweep(context, entry.name, table, passed[table.topic].marks)
-        registry.completed(entry.name, table.topic, now_ms() + 1)
+        if table.topic not in unread:
+            registry.completed(entry.name, table.topic, now_ms() + 1)

@@ -199,6 +199,7 @@ def test_what_is_lost_comes_back_by_itself_and_every_other_damage_is_found_and_n
     assert "public.categories" in told.stderr
 
 
+@pytest.mark.deep
 def test_a_source_of_that_name_that_somebody_else_made_is_left_alone(
     kept: subprocess.CompletedProcess[str], stack: RunningStack
 ) -> None:

@@ -24,6 +24,7 @@ def named(prefix: str) -> list[str]:
     return [f"{prefix}.{number}" for number in range(TOPICS)]
 
 
+@pytest.mark.deep
 def test_ends_of_topics_that_were_created_this_moment_are_told(stack: RunningStack) -> None:
     """Their broker says for a moment that it does not lead them; only many rounds meet that moment."""
     kafka = Kafka(stack.endpoints.kafka_bootstrap)

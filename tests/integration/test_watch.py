@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
+import psycopg
 import pytest
 
 from connectors.base import Capture
 from connectors.postgres import PostgresSource
 from connectors.watch import Sight
+from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.servers import MAJORS, postgres_server
 from tests.support.untold import NAME, QUIET, SCHEMA, UNTOLD
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -185,3 +190,40 @@ def test_a_mark_is_renewed_every_ten_seconds_and_only_grows(database: Database) 
         assert database.value(mark) == ahead
     finally:
         watch.close()
+
+
+def test_a_count_of_all_rows_gives_way_to_who_waits_for_the_table(database: Database) -> None:
+    """It reads one partition, and waits for another: so long it holds a lock upon the whole."""
+    source, capture = captured(database)
+    watch = source.watch(capture)
+    parted = TableId("public", "parted")
+
+    def waits(what: str) -> object:
+        return database.value(
+            f"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{what}'::regclass"
+        )
+
+    try:
+        facts = watch.look({}).facts
+        with psycopg.connect(database.dsn) as holder, ThreadPoolExecutor(2) as pool:
+            holder.execute("LOCK TABLE parted_b IN ACCESS EXCLUSIVE MODE")
+            counting = pool.submit(source.count_rows, capture, parted)
+            until(lambda: waits("parted_b"))
+            statement = "BEGIN; LOCK TABLE ONLY parted IN ACCESS EXCLUSIVE MODE; COMMIT"
+            application = pool.submit(database.run, statement)
+            until(lambda: waits("parted"))
+
+            def gone() -> bool:
+                with suppress(SourceError):  # a table that is locked cannot be looked at
+                    watch.look(facts)
+                return counting.done()
+
+            until(gone)
+            ended = counting.exception()
+            assert isinstance(ended, SourceError)
+            assert ended.code == "SOURCE_GAVE_WAY"
+            application.result()
+        assert source.count_rows(capture, parted) == 15
+    finally:
+        watch.close()
+        source.teardown(capture)

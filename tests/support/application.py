@@ -198,6 +198,7 @@ SHAPES = (
         "ALTER TABLE {0} FORCE ROW LEVEL SECURITY",
         "CREATE POLICY p ON {0} USING (id > 0)",
     ),
+    _shape("half_logged", _PARTED, *_LEAVES, "ALTER TABLE {0}_b SET UNLOGGED"),
     _shape("unlogged", "CREATE UNLOGGED TABLE {0} (id int PRIMARY KEY, v text)"),
     _shape("late_key", "CREATE TABLE {0} (id int PRIMARY KEY DEFERRABLE, v text)"),
     _shape("keyless", "CREATE TABLE {0} (id int, v text)"),

@@ -266,6 +266,8 @@ def _silence(reason: str) -> Silence:
         (replace(SOURCE, ends=None, topic_ids=None, beat_ms=None, silent=(_silence("Kafka is away"),)),
          State.DEGRADED, "Kafka"),
         (replace(SOURCE, loaded=False), State.SNAPSHOTTING, "initial snapshot"),
+        (replace(SOURCE, loaded=False, attempts=2), State.SNAPSHOTTING, "for the 2. time"),
+        (replace(SOURCE, loaded=False, attempts=6), State.DEGRADED, "begun 6 times"),
         (replace(SOURCE, connector=UNASSIGNED), State.DEGRADED, "unassigned"),
         (replace(SOURCE, hold=_hold(active=False)), State.DEGRADED, "not connected to its slot"),
         (replace(SOURCE, beat_ms=NOW - 11_000), State.DEGRADED, "heartbeat is 11 s old"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from connectors.base import Source
 from headrace.control.capture import capture_of, source_of
 from headrace.control.progress import read_progress
 from headrace.control.registry import SourceTableEntry
@@ -19,6 +20,7 @@ from headrace.control.runs.job import Job
 from headrace.control.runs.start import marks_of
 from headrace.control.sweeps import ask_sweep
 from headrace.model.errors import SinkError, SourceError
+from headrace.model.schema import TableId
 
 __all__ = ["NOTHING_GOES", "refuse_unseen"]
 
@@ -28,6 +30,8 @@ _COUNTS = 3
 """A TRUNCATE after a count removes rows by one record; it is over before the next."""
 _PATIENCE_S = 10.0
 _POLL_S = 0.2
+_FIRST_REST_S = 2.0
+_LONGEST_REST_S = 60.0
 
 
 def refuse_unseen(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) -> None:
@@ -61,13 +65,30 @@ def _look(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) 
     """Return how many rows the database has, how many the sink would keep, and whether that is too few."""
     source = source_of(job.context, job.source)
     before = sum(marks_of(job.kafka, job.source, table))
-    rows = source.count_rows(table.schema.table)
+    rows = _counted(job, source, table.schema.table)
     until_confirmed(job, source, capture_of(job.context, job.source))
     _wait(job, writer, table, marks_of(job.kafka, job.source, table))
     found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES)
     since = sum(marks_of(job.kafka, job.source, table)) - before
     seen = found["total"] - found["older"]
     return rows, seen, seen + since + _set_aside(job, writer, table) < rows
+
+
+def _counted(job: Job, source: Source, table: TableId) -> int:
+    """Return how many rows the database has; gives way to who waits for the table, and begins again."""
+    pause = _FIRST_REST_S
+    while True:
+        try:
+            return source.count_rows(capture_of(job.context, job.source), table)
+        except SourceError as error:
+            if error.code != "SOURCE_GAVE_WAY":
+                raise
+        job.say(f"{table} is counted again: somebody waited for it")
+        deadline = time.monotonic() + pause
+        while time.monotonic() < deadline:
+            job.heed()
+            time.sleep(_POLL_S)
+        pause = min(2 * pause, _LONGEST_REST_S)
 
 
 def _wait(job: Job, writer: str, table: SourceTableEntry, ends: Sequence[int]) -> None:
