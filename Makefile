@@ -54,7 +54,8 @@ status: $(READY) ## Show the servers of the local stack and where they listen
 
 test: $(READY) ## Run the tests, but for the long ones (make deep): those without servers beside those with real ones
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
-	@export HEADRACE_TEST_TALLY=$${HEADRACE_TEST_TALLY:-$$(mktemp)}; \
+	@own=$$(mktemp); trap 'rm -f "$$own"' EXIT; \
+	    export HEADRACE_TEST_TALLY=$${HEADRACE_TEST_TALLY:-$$own}; \
 	    $(MAKE) -j3 HASHSEED=$(HASHSEED) unit stores control && \
 	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 

@@ -116,10 +116,11 @@ def add(
             create(sink, captured)
             undo.callback(owner_file(context, name).unlink, missing_ok=True)
             begin(context, name, sink, captured, take_over=take_over, say=say)
+        # Before the marks: a run that ends in between is among these.
+        unread = dict.fromkeys(being_read(registry, origin.name) & entry.tables.keys(), 0)
         passed = marks_to_pass(registry, origin.name, captured)
         lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
         # What a run has shown to be gone is removed at the end; nobody is to take it for whole until then.
-        unread = dict.fromkeys(being_read(registry, origin.name) & entry.tables.keys(), 0)
         entry.incomplete = {**unread, **{topic: max(told.marks) for topic, told in passed.items()}, **lost}
         entry.incomplete_ms = dict.fromkeys(entry.incomplete, now_ms())
         with registry.begin() as session:

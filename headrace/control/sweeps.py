@@ -84,13 +84,14 @@ def sweep_new_sink(
 
     Until that is done, the tables count as incomplete: what is broken off leaves nothing that looks whole.
     """
+    # Such a run does not sweep a sink that came after it. Before the marks, for it may end in between.
+    unread = being_read(registry, entry.source)
     passed = marks_to_pass(registry, entry.source, tables)
     chosen = [table for table in tables if table.topic in passed]
     if not chosen:
         return
     ends = {(t.topic, n): end for t in chosen for n, end in enumerate(passed[t.topic].ends)}
     wait_settled(context.progress, entry.name, ends, say=say)
-    unread = being_read(registry, entry.source)  # such a run does not sweep a sink that came after it
     for table in chosen:
         ask_sweep(context, entry.name, table, passed[table.topic].marks)
         if table.topic not in unread:

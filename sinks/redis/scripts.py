@@ -21,10 +21,10 @@ from __future__ import annotations
 __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
 # KEYS: rows, each once, at most some thousands. ARGV: length of the keys' common head, the younger and the
-# elder hash of tombstones, a tombstone's life in ms, the hash that counts rows, if they are counted, then one
-# value per key: the row; or a delete's bare
-# version; or that version and a "<", which removes only what is older, as a truncate does. A row is longer
-# than either. The values of hashes are arguments, those of documents lines of one, each after a line feed.
+# elder hash of tombstones, a tombstone's life in ms, the hash that counts rows (empty where they are not
+# counted), then one value per key: the row; or a delete's bare version; or that version and a "<", which
+# removes only what is older, as a truncate does. A row is longer than either. The values of hashes are
+# arguments, those of documents lines of one, each after a line feed.
 
 # Variables are local and tables are filled by number: to look for a global or for a table's end takes as long
 # as a good part of a command.
