@@ -121,10 +121,12 @@ class Left:
     Args:
         statements: By which somebody with the rights removes it; empty when nothing stays.
         why: Why it stays.
+        slot: Whether the slot is among it, and keeps the log until it goes.
     """
 
     statements: tuple[str, ...] = ()
     why: str = ""
+    slot: bool = False
 
 
 @dataclass(frozen=True, slots=True)

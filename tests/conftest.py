@@ -15,10 +15,10 @@ from tests.support.stack import RunningStack, found_stack, running_stack
 __all__ = ["context", "stack"]
 
 pytest_plugins = [
+    "tests.support.patience",  # first, for others import it
     "tests.support.budget",
     "tests.support.foretold",
     "tests.support.honest",
-    "tests.support.patience",
     "tests.support.postmortem",
     "tests.support.repeats",
     "tests.support.tally",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,6 +42,18 @@ from headrace.model.schema import TableId, TableSchema
 __all__ = ["PostgresSource"]
 
 _NOT_OURS_TO_DROP = ("SOURCE_DENIED", "SOURCE_REFUSED")
+
+
+def _refused(let_go: Callable[[], None]) -> str:
+    """Let go of something; return why the database does not let us, empty when it does."""
+    try:
+        let_go()
+    except SourceError as error:
+        outage = isinstance(error.__cause__, psycopg.OperationalError)
+        if outage or error.code not in _NOT_OURS_TO_DROP:
+            raise
+        return error.message
+    return ""
 
 
 class PostgresSource:
@@ -104,16 +116,15 @@ class PostgresSource:
         self._patiently(lambda connection: setup.create(connection, capture))
 
     def teardown(self, capture: Capture) -> Left:
-        with self._session() as connection:
-            setup.drop_slot(connection, capture.connector)
-        try:
-            self._patiently(lambda connection: setup.forget(connection, capture))
-        except SourceError as error:
-            outage = isinstance(error.__cause__, psycopg.OperationalError)
-            if outage or error.code not in _NOT_OURS_TO_DROP:
-                raise
-            return Left(setup.leftovers(capture)[1:], error.message)
-        return Left()
+        def drop_slot() -> None:
+            with self._session() as connection:
+                setup.drop_slot(connection, capture.connector)
+
+        slot, *others = setup.leftovers(capture)
+        kept = _refused(drop_slot)
+        stays = _refused(lambda: self._patiently(lambda connection: setup.forget(connection, capture)))
+        told = ([slot] if kept else []) + (others if stays else [])
+        return Left(tuple(told), "; ".join(dict.fromkeys(filter(None, (kept, stays)))), slot=bool(kept))
 
     def leftovers(self, capture: Capture) -> tuple[str, ...]:
         return setup.leftovers(capture)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from connectors.base import Left
 from headrace.cli import tables as tables_room
 from headrace.cli.context import HomeOption, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
@@ -318,8 +319,9 @@ def remove(
         if leave_database:
             say("if the database is there after all, run this in it, or its slot keeps the log for ever:")
         else:
-            say(f"{left.why}; the slot is gone; what stays is removed by whoever may run this:")
-    _done(name, "removed", as_json, left.statements)
+            slot = "the slot stays, and keeps the log until it goes" if left.slot else "the slot is gone"
+            say(f"{left.why}; {slot}; what stays is removed by whoever may run this:")
+    _done(name, "removed", as_json, left)
 
 
 @commands.command("rotate")
@@ -344,11 +346,13 @@ def rotate(
     _done(name, "uses its new password", as_json)
 
 
-def _done(name: str, what: str, as_json: bool, left: tuple[str, ...] = ()) -> None:
+def _done(name: str, what: str, as_json: bool, left: Left | None = None) -> None:
+    stays = left.statements if left else ()
     if as_json:
-        print_json({"source": name, "done": what, **({"left": left} if left else {})})
+        told = {"left": stays, "why": left.why, "slot": left.slot} if left and stays else {}
+        print_json({"source": name, "done": what, **told})
     else:
-        for statement in left:  # to be pasted: nothing stands before it
+        for statement in stays:  # to be pasted: nothing stands before it
             out.print(statement, markup=False, highlight=False, soft_wrap=True)
         out.print(f"[green]✓[/] {name} {what}", highlight=False)
 

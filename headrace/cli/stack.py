@@ -15,7 +15,7 @@ from headrace.cli.context import open_context
 from headrace.cli.home import HomeOption, home_of, pasteable
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.config.secrets import mask_url
-from headrace.control.first_load import is_left
+from headrace.control.registry import Registry
 from headrace.control.runner import ensure_engine
 from headrace.local.events import ServerStatus, StackEvent
 from headrace.local.stack import Stack
@@ -116,11 +116,11 @@ def up(
 
 
 def _start_engine(home: Path | None) -> bool:
-    """Start the engine that sinks, runs or first loads need; return whether it was started."""
+    """Start the engine that sources, sinks and runs need; return whether it was started."""
     context = open_context(home)
     places = (context.pipelines.glob("*.json"), (context.run / "runs").glob("*"))
-    needed = any(map(any, places)) or (context.registry.exists() and is_left(context))
-    return needed and ensure_engine(context)
+    needed = any(map(any, places)) or (context.registry.exists() and Registry(context.registry).sources())
+    return bool(needed) and ensure_engine(context)
 
 
 @fails_clearly

@@ -31,7 +31,6 @@ from headrace.model.schema import TableId
 __all__ = [
     "begin_runs",
     "begun_again",
-    "is_left",
     "leave_to_run",
     "note_loaded",
     "read_again",
@@ -139,12 +138,6 @@ def leave_to_run(registry: Registry, entry: SourceEntry, tables: Collection[Tabl
     for table in entry.tables:
         if table.schema.table in tables:
             record(registry, entry, [table.topic], LEFT_TO_RUN, _being_read())
-
-
-def is_left(context: Context) -> bool:
-    """Return whether any source has tables that wait for a run of their first load."""
-    registry = Registry(context.registry)
-    return any(_topics(registry, entry, LEFT_TO_RUN) for entry in registry.sources())
 
 
 def begin_runs(context: Context, registry: Registry, kafka: Kafka, name: str) -> None:

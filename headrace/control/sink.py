@@ -36,7 +36,7 @@ from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
 from headrace.control.targets import begin, create, missing, refuse_shared
 from headrace.model.errors import SinkError, SourceError, UsageError, naming
 from headrace.model.finding import Finding
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableId
 from sinks import registry as kinds
 from sinks.about import ROTATE
 from sinks.base import Sink
@@ -90,19 +90,19 @@ def add(
     captured = captured_of(origin, tables)
     refuse_unknown(settings, [table.schema for table in captured])
     kept = secrets_of(context, name)
-    entry = SinkEntry(
-        name=name,
-        kind=kind,
-        source=origin.name,
-        settings=seal(context, name, kind, checked_settings(kind, origin.name, settings)),
-        tables={},
-        incomplete={},
-        incomplete_ms={},
-        on_schema_change=on_schema_change.value,
-        created_ms=now_ms(),
-    )
     with ExitStack() as undo:
         undo.callback(forget, context, name, but=kept)
+        entry = SinkEntry(
+            name=name,
+            kind=kind,
+            source=origin.name,
+            settings=seal(context, name, kind, checked_settings(kind, origin.name, settings)),
+            tables={},
+            incomplete={},
+            incomplete_ms={},
+            on_schema_change=on_schema_change.value,
+            created_ms=now_ms(),
+        )
         with opened_sink(entry) as sink:
             say("checking the store")
             schemas = [table.schema for table in captured]
@@ -112,7 +112,8 @@ def add(
             refuse_shared(registry, entry)
             refuse_own(context, name, sink, schemas)
             say(f"creating {len(captured)} targets")
-            undo.callback(_remove_made, context, entry, missing(sink, schemas))
+            new = {schema.table for schema in missing(sink, schemas)}
+            undo.callback(_remove_made, context, entry, [t for t in captured if t.schema.table in new])
             create(sink, captured)
             undo.callback(owner_file(context, name).unlink, missing_ok=True)
             begin(context, name, sink, captured, take_over=take_over, say=say)
@@ -131,6 +132,7 @@ def add(
             say("stopping a query of that name of which the registry knows nothing")
             withdraw(context, name)
         discard_run(context, name)
+        undo.callback(discard_run, context, name)
         undo.callback(withdraw, context, name)
         _refuse_other_life(registry, captured)
         spec = pipeline_of(context, origin, entry, captured).model_copy(update={"swept": passed})
@@ -204,7 +206,7 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
         withdraw(context, name)
         if purge:
             say("removing its targets")
-            with opened_sink(entry) as sink:
+            with _or_leaving(name), opened_sink(entry) as sink:
                 tables = tables_of(registry, entry)
                 taken = strangers(context, name, sink, [table.schema for table in tables])
                 for table in tables:
@@ -223,6 +225,17 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
         forget(context, name)
         _unregister(registry, name)
         registry.note(f"sink {name}", "removed", purged=purge)
+
+
+@contextmanager
+def _or_leaving(name: str) -> Iterator[None]:
+    """Have what the store refuses say how the sink goes without it."""
+    try:
+        yield
+    except SinkError as error:
+        without = f"headrace sink remove {name}"
+        error.hint = f"{error.hint} Or leave what the store holds; or {without}".strip()
+        raise
 
 
 def pause(context: Context, name: str) -> None:
@@ -251,16 +264,18 @@ def resume(context: Context, name: str, *, take_over: bool = False) -> None:
     ensure_engine(context)
 
 
-def _remove_made(context: Context, entry: SinkEntry, made: Sequence[TableSchema]) -> None:
-    """Remove targets that a command has made which is refused now.
+def _remove_made(context: Context, entry: SinkEntry, made: Sequence[SourceTableEntry]) -> None:
+    """Remove targets that a command has made which is refused now, with the progress beside them.
 
     What another writer has claimed meanwhile is that one's; what a silent store keeps is left.
     """
     with suppress(SinkError), opened_sink(entry) as sink:
-        taken = strangers(context, entry.name, sink, made)
-        for schema in made:
-            if schema.table not in taken and sink.exists(schema):
-                sink.drop(schema)
+        taken = strangers(context, entry.name, sink, [table.schema for table in made])
+        ours = [table for table in made if table.schema.table not in taken]
+        for table in ours:
+            if sink.exists(table.schema):
+                sink.drop(table.schema)
+        sink.forget([table.topic for table in ours])
 
 
 def open_sink(entry: SinkEntry) -> Sink:

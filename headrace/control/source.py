@@ -121,15 +121,15 @@ def add(
         large = source.large(capture.tables, settings.load_by_run_mib)
         leave_to_run(registry, entry, large)
         look_now(context, name)
+        ensure_engine(context)  # its watcher lets the application go first, and begins runs
         say("starting the connector")
         undo.callback(connect.delete, capture.connector)
         _to_its_end(connect.create, capture.connector, source.properties(capture, large))
         undo.callback(_stop_and_forget, connect, capture.connector)
         connect.forget_offsets(capture.connector)
         connect.resume(capture.connector)
-        if large:  # its watcher begins the run
+        if large:
             say(f"a run is to read {', '.join(map(str, large))}: `headrace resnapshot list`")
-            ensure_engine(context)
         if wait:
             try:
                 wait_streaming(context, name, again="add the source again", say=say)

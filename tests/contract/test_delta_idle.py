@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from sinks.contract.story import ORDERS, at, expected, order, state
 from sinks.delta import DeltaSink
+from tests.support.patience import WAIT_S
 
 
 @pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "hiding"])
@@ -50,7 +51,7 @@ def test_a_table_that_is_written_to_or_gone_is_left_alone(tmp_path: Path) -> Non
     path = str(sink.target(ORDERS).facts["path"])
     version = DeltaTable(path).version()
     with ThreadPoolExecutor(1) as pool, sink._writer(ORDERS.table).lock:
-        assert not pool.submit(sink.maintain, 60).result(timeout=30)
+        assert not pool.submit(sink.maintain, 60).result(timeout=WAIT_S)
     assert DeltaTable(path).version() == version
     DeltaSink("lake", sink.config).drop(ORDERS)
     assert not sink.maintain(60)

@@ -16,6 +16,7 @@ from headrace.local.artefacts import missing, resolve
 from headrace.local.cache import sha256_of
 from headrace.model.errors import EnvironmentError_
 from tests.support.maven import Repository, repository
+from tests.support.patience import WAIT_S
 
 pytestmark = pytest.mark.stack
 
@@ -118,7 +119,7 @@ def test_two_at_once_download_once(maven: Repository) -> None:
     both = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    answers = {process.communicate(timeout=120)[0] for process in both}
+    answers = {process.communicate(timeout=WAIT_S)[0] for process in both}
     assert len(answers) == 1
     assert all(len(sha256_of(Path(path))) == 64 for path in answers.pop().split())
     assert len(maven.fetched) == len(maven.files)

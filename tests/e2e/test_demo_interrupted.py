@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from tests.e2e.test_demo import assert_tidy, headrace, last_line
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
@@ -51,7 +52,7 @@ def start(stack: RunningStack) -> Iterator[Start]:
 
 def told_at_the_end(demo: subprocess.Popen[str]) -> str:
     try:
-        return demo.communicate(timeout=120)[0]
+        return demo.communicate(timeout=WAIT_S)[0]
     except subprocess.TimeoutExpired:
         demo.send_signal(signal.SIGABRT)  # its threads say where they are
         raise AssertionError(f"it does not end:\n{demo.communicate()[0]}") from None

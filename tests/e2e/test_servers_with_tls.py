@@ -30,6 +30,7 @@ from headrace.model.errors import StackError
 from headrace.observe import pidfile
 from tests.support.certificate import self_signed
 from tests.support.database import fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack, running_stack
 from tests.support.waiting import until
 
@@ -98,7 +99,7 @@ def encrypted() -> Iterator[Encrypted]:
             stop_engine(running.home.run)
             for process in reversed(started):
                 process.terminate()
-                process.wait(120)
+                process.wait(WAIT_S)
 
 
 def answers(ask: Callable[[], object]) -> bool:
@@ -147,7 +148,7 @@ def stop(home: Home, name: str) -> Stopped:
     process = psutil.Process(pidfile.alive(home.pidfile(name)))
     stopped = Stopped(name, process.cmdline(), process.uids().real, process.gids().real)
     process.terminate()
-    process.wait(120)
+    process.wait(WAIT_S)
     return stopped
 
 

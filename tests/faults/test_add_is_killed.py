@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 
-import httpx
 import pytest
 
 from headrace.config.source import SourceSettings
@@ -18,6 +17,8 @@ from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.model.errors import UsageError
 from tests.support.database import Database, fresh_database
+from tests.support.leftovers import left_by_sink, left_by_source
+from tests.support.mirror import store_settings
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
@@ -32,12 +33,14 @@ SOURCE_STEPS = (
     "headrace.control.kafka:Kafka.create",
     "headrace.control.source:_register",
     "headrace.control.source:look_now",
+    "headrace.control.source:ensure_engine",
     "headrace.control.connect:Connect.create",
     "headrace.control.connect:Connect.forget_offsets",
     "headrace.control.connect:Connect.resume",
     "headrace.control.source:wait_streaming",
 )
 SINK_STEPS = (
+    "headrace.control.sink:seal",
     "headrace.control.sink:create",
     "headrace.control.sink:begin",
     "headrace.control.sink:discard_run",
@@ -69,7 +72,9 @@ SCRIPT = """
     if what == "source":
         source.add(context, *arguments, settings=SourceSettings(heartbeat_ms=300))
     else:
-        sink.add(context, arguments[0], "elasticsearch", settings={"url": arguments[1]}, source=arguments[2])
+        name, kind, at, source = arguments
+        settings = {"path" if kind == "delta" else "url": at}
+        sink.add(context, name, kind, settings=settings, source=source)
 """
 
 
@@ -92,24 +97,6 @@ def again(context: Context, database: Database, add: Callable[[], object]) -> No
         add()
 
 
-def left(context: Context, database: Database, stack: RunningStack) -> dict[str, object]:
-    """Return whatever is left of it in Postgres, Connect, Kafka, Elasticsearch and in our own files."""
-    ours = f"{stack.endpoints.elasticsearch_url}/_alias?expand_wildcards=all"
-    return {
-        "connectors": [c for c in httpx.get(f"{context.connect_url}/connectors").json() if NAME in c],
-        "topics": [topic for topic in Kafka(context.kafka_bootstrap).names() if topic.startswith(f"{NAME}.")],
-        "slots": database.run(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ '{NAME}'"),
-        "publications": database.run("SELECT pubname FROM pg_publication"),
-        "schema": database.run("SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"),
-        "secrets": list(context.secrets.glob(f"{NAME}*")),
-        "registered": [entry.name for entry in Registry(context.registry).sources() if entry.name == NAME],
-        "pipelines": list(context.pipelines.glob(f"{NAME}*")),
-        "indexes": [
-            index for index in httpx.get(ours, timeout=30).json() if index.startswith(f"{NAME}-public")
-        ],
-    }
-
-
 @pytest.fixture
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
@@ -121,7 +108,7 @@ def database(stack: RunningStack, context: Context) -> Iterator[Database]:
 
 
 @pytest.mark.parametrize("step", SOURCE_STEPS)
-def test_source_add_is_killed(context: Context, database: Database, stack: RunningStack, step: str) -> None:
+def test_source_add_is_killed(context: Context, database: Database, step: str) -> None:
     def add() -> None:
         source.add(context, NAME, database.dsn, settings=BEAT)
 
@@ -132,24 +119,31 @@ def test_source_add_is_killed(context: Context, database: Database, stack: Runni
     rows, _ = Kafka(context.kafka_bootstrap).committed(f"{NAME}.public.goods")
     assert sorted(row["after"]["id"] for row in rows) == list(range(1, 51))
     source.remove(context, NAME)
-    assert not any(left(context, database, stack).values())
+    assert left_by_source(context, database, NAME) == {}
 
 
+@pytest.mark.parametrize("kind", ["elasticsearch", "redis", "delta"])
 @pytest.mark.parametrize("step", SINK_STEPS)
-def test_sink_add_is_killed(context: Context, database: Database, stack: RunningStack, step: str) -> None:
+def test_sink_add_is_killed(
+    context: Context, database: Database, stack: RunningStack, step: str, kind: str
+) -> None:
     def add() -> None:
-        sink.add(context, NAME, "elasticsearch", settings={"url": url}, source=NAME)
+        sink.add(context, NAME, kind, settings=settings, source=NAME)
 
-    url = stack.endpoints.elasticsearch_url
+    settings = store_settings(stack, NAME)[kind]
+    lake = stack.endpoints.lake_path / NAME
     source.add(context, NAME, database.dsn, settings=BEAT)
     try:
-        killed(context, step, "sink", NAME, url, NAME)
+        killed(context, step, "sink", NAME, kind, *settings.values(), NAME)
         lag.measure(context)
         again(context, database, add)
         settle(context)
-        counted = httpx.get(f"{url}/{NAME}-public-goods/_count", timeout=30).json()["count"]
-        assert counted == 50
+        registry = Registry(context.registry)
+        (table,) = registry.source(NAME).tables
+        with sink.opened_sink(registry.sink(NAME)) as opened:
+            assert sum(1 for _ in opened.scan(table.schema)) == 50
         sink.remove(context, NAME, purge=True)
     finally:
         source.remove(context, NAME)
-    assert not any(left(context, database, stack).values())
+    assert left_by_source(context, database, NAME) == {}
+    assert left_by_sink(context, stack, NAME, NAME, lake) == {}

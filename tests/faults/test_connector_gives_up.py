@@ -24,6 +24,7 @@ from headrace.control.runner import stop_engine
 from headrace.model.errors import SourceError
 from tests.support.database import fresh_database
 from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
@@ -39,7 +40,7 @@ def refuse(mirror: Mirror, operation: AlterConfigOpType = AlterConfigOpType.SET)
     entry = ConfigEntry("max.message.bytes", "100", incremental_operation=operation)
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(WAIT_S)
 
 
 @contextmanager

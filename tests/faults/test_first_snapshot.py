@@ -44,6 +44,7 @@ def test_a_server_is_killed_in_the_first_snapshot(
     context: Context, database: Database, stack: RunningStack, name: str
 ) -> None:
     source.add(context, "first", database.dsn, settings=SourceSettings(heartbeat_ms=300), wait=False)
+    assert not ensure_engine(context), "nobody looks whether the application waits"
     kafka = Kafka(context.kafka_bootstrap)
 
     def read() -> int:

@@ -29,6 +29,7 @@ from headrace.model.errors import SourceError, StackError
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 from tests.support.mirror import KINDS, Mirror, mirrored
+from tests.support.patience import WAIT_S
 from tests.support.remedy import steps
 from tests.support.stack import RunningStack
 from tests.support.waiting import elapse, until
@@ -145,7 +146,7 @@ def topic_trimmed(mirror: Mirror) -> None:
     end = kafka.ends([TOPIC])[TOPIC, 0][1]
     admin = AdminClient(dict(KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka()))
     for future in admin.delete_records([TopicPartition(TOPIC, 0, end)]).values():
-        future.result(30)
+        future.result(WAIT_S)
     mirror.resume(*KINDS)
 
 

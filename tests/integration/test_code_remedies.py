@@ -25,6 +25,7 @@ from headrace.control.registry import Registry
 from headrace.control.runner import engine_state
 from headrace.control.verdicts import standing
 from tests.support.mirror import Mirror, mirrored
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
@@ -222,7 +223,7 @@ def test_the_remedy_of_sinks_that_are_not_let_go(mirror: Mirror) -> None:
         home = {**os.environ, "HEADRACE_HOME": str(mirror.stack.home.root)}
         with subprocess.Popen(words, env=home, stderr=subprocess.PIPE, text=True) as beside:
             told = refused(mirror.stack.home.root, "sink", "remove", spare)
-            said = json.loads(beside.communicate(timeout=120)[1].splitlines()[-1])["error"]
+            said = json.loads(beside.communicate(timeout=WAIT_S)[1].splitlines()[-1])["error"]
         assert (told["code"], said["code"]) == ("SINK_BUSY", "SINK_BUSY")
         assert "the engine has said nothing" in done(mirror, said["hint"])
         assert "two minutes" in told["hint"]

@@ -22,6 +22,7 @@ from headrace.control.kafka import Kafka
 from headrace.model.errors import HeadraceError, SourceError
 from tests.support.database import fresh_database
 from tests.support.mirror import Mirror, mirrored
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out, refused, steps
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
@@ -98,7 +99,7 @@ def test_a_topic_that_lacks_rows_for_a_sink_to_come(mirror: Mirror, stack: Runni
     admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka()})
     end = kafka.ends([topic])[topic, 0][1]
     for future in admin.delete_records([TopicPartition(topic, 0, end)]).values():
-        future.result(30)
+        future.result(WAIT_S)
 
     def told() -> dict[str, str]:
         words = [

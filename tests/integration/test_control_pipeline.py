@@ -23,6 +23,7 @@ from headrace.control.runs import start as runs
 from headrace.model.errors import SourceError, UsageError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import elapse, settle, stays, until
@@ -257,7 +258,7 @@ def test_a_sink_that_cannot_load_from_the_beginning_says_so_until_a_resnapshot(
     admin = AdminClient({**KafkaAddress.parse(context.kafka_bootstrap).librdkafka()})
     (_, end), *_ = Kafka(context.kafka_bootstrap).ends(["yard.public.items"]).values()
     for future in admin.delete_records([TopicPartition("yard.public.items", 0, end - 1)]).values():
-        future.result(30)
+        future.result(WAIT_S)
     settings = {"url": stack.endpoints.redis_url, "format": "hash", "key_prefix": "late:"}
     sink.add(context, "latecomer", "redis", settings=settings, source="yard", tables=[ITEMS])
     try:

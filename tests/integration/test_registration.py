@@ -21,7 +21,7 @@ from headrace.model.errors import HeadraceError, SinkError
 from headrace.model.finding import Severity
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import ended, settle, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -61,8 +61,7 @@ def test_an_open_transaction_of_another_database_is_waited_for_by_name(
             assert told.state is lag.State.SETUP
             assert who in told.reason
             assert told.remedy == f"SELECT pg_terminate_backend({holder.info.backend_pid});"
-        adding.join(150)
-    assert not adding.is_alive()
+        ended(adding)
     until(lambda: lag.measure(context).sources[0].state is lag.State.STREAMING)
 
 

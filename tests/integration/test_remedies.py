@@ -23,6 +23,7 @@ from headrace.control.kafka import Kafka
 from headrace.control.lag import State
 from headrace.control.registry import Registry
 from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -123,7 +124,7 @@ def topic_is_trimmed(mirror: Mirror) -> None:
     admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka()})
     end = kafka.ends([topic])[topic, 0][1]
     for future in admin.delete_records([TopicPartition(topic, 0, end)]).values():
-        future.result(30)
+        future.result(WAIT_S)
     mirror.resume(*KINDS)
 
 

@@ -21,7 +21,7 @@ from tests.support.database import fresh_database
 from tests.support.mirror import Mirror, mirrored
 from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import ended, settle, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -64,7 +64,7 @@ def test_of_two_recoveries_the_second_is_told_of_the_first_and_goes_on_when_it_h
         error = refused(home, "recover", "waiting")
         assert error["code"] == "RECOVER_RUNNING"
         assert "resync_required" in carry_out(error["hint"], home, mirror.database.run)
-        assert first.wait(300) == 0
+        assert ended(first, 300) == 0
     finally:
         first.kill()
     assert_equal(mirror)
@@ -72,7 +72,7 @@ def test_of_two_recoveries_the_second_is_told_of_the_first_and_goes_on_when_it_h
     first = begun(mirror)
     assert refused(home, "recover", "waiting")["code"] == "RECOVER_RUNNING"
     first.kill()
-    first.wait()
+    ended(first)
     assert recover.plan(mirror.context, "waiting").unfinished
     carry_out("headrace recover waiting", home, mirror.database.run)
     assert_equal(mirror)

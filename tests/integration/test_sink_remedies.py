@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from deltalake import DeltaTable
@@ -21,9 +22,10 @@ from headrace.model.schema import TableId
 from tests.support.entries import lose_registry
 from tests.support.gate import gate
 from tests.support.mirror import KINDS, Mirror, mirrored
-from tests.support.remedy import carry_out
+from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
+from tests.support.wire import wire
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
 
@@ -182,3 +184,16 @@ def test_the_remedy_of_a_registry_that_was_lost(mirror: Mirror) -> None:
 
 def _as_told(entry: SinkEntry) -> tuple[object, ...]:
     return entry.kind, entry.settings, entry.tables, entry.on_schema_change
+
+
+def test_a_sink_whose_store_is_gone_is_removed_as_the_refusal_tells(mirror: Mirror) -> None:
+    at = mirror.stack.endpoints.redis_url
+    place, name = urlsplit(at), "toldgone"
+    with wire(str(place.hostname), int(place.port or 0)) as way:
+        settings = {"url": at.replace(f":{place.port}", f":{way.port}"), "key_prefix": "gone:"}
+        sink.add(mirror.context, name, "redis", settings=settings, source=mirror.name)
+    home = mirror.stack.home.root
+    error = refused(home, "sink", "remove", name, "--purge")
+    assert error["code"] == "REDIS_UNREACHABLE"
+    carry_out(error["hint"], home, mirror.database.run)
+    assert name not in [entry.name for entry in Registry(mirror.context.registry).sinks()]

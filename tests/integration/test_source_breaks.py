@@ -21,6 +21,7 @@ from headrace.control.lag import State
 from headrace.control.registry import Registry
 from headrace.model.errors import SourceError
 from tests.support.database import Database, fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -109,7 +110,7 @@ def test_no_topic_of_a_source_is_compacted(context: Context, database: Database)
     assert "broken.public.t" in names
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     told = {
-        resource.name: future.result(30)["cleanup.policy"].value
+        resource.name: future.result(WAIT_S)["cleanup.policy"].value
         for resource, future in admin.describe_configs(asked).items()
     }
     assert told == dict.fromkeys(names, "delete")

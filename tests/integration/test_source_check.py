@@ -152,6 +152,30 @@ def test_an_event_trigger_that_refuses_our_statements(
         database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
 
 
+def test_a_role_that_may_replicate_no_more_lets_go_of_all_but_the_slot(database: Database) -> None:
+    database.run(
+        f"CREATE ROLE {ROLE} LOGIN REPLICATION",
+        f"ALTER TABLE t OWNER TO {ROLE}",
+        f"GRANT CREATE ON DATABASE checked TO {ROLE}",
+    )
+    try:
+        source = PostgresSource(psycopg.conninfo.make_conninfo(database.dsn, user=ROLE))
+        capture = Capture("audited", tuple(source.catalogue([T])), "placeholder", "password")
+        source.setup(capture)
+        database.run(SLOT, f"ALTER ROLE {ROLE} NOREPLICATION")
+        left = source.teardown(capture)
+        assert left.slot
+        assert "permission denied" in left.why
+        assert database.run("SELECT 1 FROM pg_publication") == []
+        assert database.run("SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'") == []
+        (statement,) = left.statements
+        database.run(*statement.removesuffix(";").split("; "))
+        assert database.run("SELECT 1 FROM pg_replication_slots") == []
+        assert source.teardown(capture).statements == ()
+    finally:
+        database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
+
+
 @pytest.mark.parametrize("name", ["a+b", "a%20b", "a?b", "a${b}"])
 def test_a_name_that_the_connectors_driver_reads_otherwise(server: Database, name: str) -> None:
     with fresh_database(server.dsn, name) as made:

@@ -23,7 +23,7 @@ from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import ended, settle, until
 from tests.support.watched import watched
 
 pytestmark = [
@@ -103,7 +103,7 @@ def writing(database: Database) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(10)
+        ended(thread)
 
 
 def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(

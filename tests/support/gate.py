@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tests.support.patience import WAIT_S
+
 __all__ = ["Gate", "gate"]
 
 _PASSED_ON = ("accept", "content-type")
@@ -87,4 +89,4 @@ def gate(url: str) -> Iterator[Gate]:
         finally:
             listening.shutdown()
             listening.server_close()
-            thread.join(5)
+            thread.join(WAIT_S)

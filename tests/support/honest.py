@@ -35,6 +35,7 @@ from headrace.local.home import Home
 from headrace.model.errors import HeadraceError
 from headrace.model.schema import LogicalType, TableSchema
 from headrace.model.values import key_reader
+from tests.support.patience import WAIT_S
 
 __all__ = ["Honesty", "honest", "is_green"]
 
@@ -107,7 +108,7 @@ class Honesty:
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
-        self._thread.join(60)
+        self._thread.join(WAIT_S)
         for _ in range(_LAST_LOOKS):
             if self._suspects and not self._thread.is_alive():
                 with suppress(Exception):

@@ -6,11 +6,13 @@ import os
 
 import pytest
 
-__all__ = ["LEAST_S", "PATIENCE", "pytest_collection_modifyitems"]
+__all__ = ["LEAST_S", "PATIENCE", "WAIT_S", "pytest_collection_modifyitems"]
 
 PATIENCE = float(os.environ.get("HEADRACE_TEST_PATIENCE", "1"))
 LEAST_S = 150.0
 """Every wait lasts at least so many seconds: longer than a driver takes to come back on a loaded machine."""
+WAIT_S = LEAST_S * PATIENCE
+"""For what takes its own limit: a future, a process, a server that is asked."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -23,6 +23,7 @@ from headrace.local.lockfile import Artefact, Coordinate, this_platform
 from headrace.local.mirrors import find_mirror
 from headrace.local.postgres import _extract
 from headrace.local.unpack import unpacked
+from tests.support.patience import WAIT_S
 from tests.support.waiting import until
 
 __all__ = ["MAJORS", "answers", "binaries_of", "postgres_server"]
@@ -114,7 +115,7 @@ def postgres_server(major: int, *settings: str, locales: Path | None = None) -> 
             yield dsn
         finally:
             process.send_signal(signal.SIGQUIT)
-            process.wait(30)
+            process.wait(WAIT_S)
     finally:
         shutil.rmtree(base, ignore_errors=True)
 

@@ -15,6 +15,7 @@ from typing import Any
 from headrace.config.pipeline import EngineSpec
 from headrace.local.artefacts import resolve
 from headrace.local.java import spark_java_home
+from tests.support.patience import WAIT_S
 
 __all__ = ["SparkLake"]
 
@@ -50,7 +51,7 @@ class SparkLake:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=WAIT_S)
 
     def sql(self, text: str) -> list[list[Any]]:
         """Run a statement; return its rows."""

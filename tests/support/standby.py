@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 
 from headrace.local.account import unprivileged
+from tests.support.patience import WAIT_S
 from tests.support.servers import answers, binaries_of
 from tests.support.waiting import until
 
@@ -51,7 +52,7 @@ class _Server:
     def stop(self, how: signal.Signals) -> None:
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(30)
+            self.process.wait(WAIT_S)
             self.process = None
 
     def value(self, statement: str) -> Any:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from subprocess import Popen
+from threading import Thread
+from typing import Any
 
 from headrace.control import deadletters
 from headrace.control.context import Context
@@ -11,7 +14,7 @@ from headrace.control.deadletters import Chosen
 from headrace.demo.lookout import Lookout, behind, shows_all_since
 from tests.support.patience import LEAST_S, PATIENCE
 
-__all__ = ["elapse", "letters", "settle", "stays", "until"]
+__all__ = ["elapse", "ended", "letters", "settle", "stays", "until"]
 
 _LOOK_S = 0.2
 
@@ -37,6 +40,16 @@ def stays(true: Callable[[], object], seconds: float, *, why: Callable[[], objec
         if time.monotonic() >= deadline:
             return
         time.sleep(_LOOK_S)
+
+
+def ended(work: Thread | Popen[Any], seconds: float = LEAST_S) -> int:
+    """Wait until a thread or a process has ended; return the code of the process, 0 for a thread."""
+    patience = max(seconds, LEAST_S) * PATIENCE
+    if isinstance(work, Thread):
+        work.join(patience)
+        assert not work.is_alive(), f"{work.name} did not end in time"
+        return 0
+    return work.wait(patience)
 
 
 def elapse(seconds: float) -> None:

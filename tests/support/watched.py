@@ -12,6 +12,7 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.lag import LagReport, TableLag, measure
 from headrace.model.errors import HeadraceError
+from tests.support.patience import WAIT_S
 
 __all__ = ["Seen", "Watched", "watched"]
 
@@ -85,4 +86,4 @@ def watched(context: Context, equal: Callable[[], bool], every: float = 0.3) -> 
         yield seen
     finally:
         over.set()
-        thread.join(30)
+        thread.join(WAIT_S)

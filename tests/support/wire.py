@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 
+from tests.support.patience import WAIT_S
+
 __all__ = ["Wire", "wire"]
 
 _CHUNK = 1 << 16
@@ -106,4 +108,4 @@ def wire(host: str, port: int) -> Iterator[Wire]:
         yield opened
     finally:
         opened.close()
-        thread.join(5)
+        thread.join(WAIT_S)

@@ -22,6 +22,7 @@ from headrace.cli.rooms import ROOMS
 from headrace.control.lag import LagReport, TableLag
 from headrace.control.verdicts import State
 from headrace.observe import pidfile
+from tests.support.waiting import ended
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "deltalake", "fastavro", "jpype", "cryptography"}
@@ -113,7 +114,7 @@ def test_down_stops_the_engine_that_applies_to_servers_of_ones_own(tmp_path: Pat
         pidfile.write(tmp_path / "run/engine.pid", engine.pid)
         told = CliRunner().invoke(app, ["down", "--home", str(tmp_path), "--json"])
         assert json.loads(told.stdout)["stopped"] == ["engine"]
-        engine.wait(60)
+        ended(engine)
     assert "nothing" in CliRunner().invoke(app, ["down", "--home", str(tmp_path)]).stdout
 
 

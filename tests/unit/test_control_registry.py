@@ -18,6 +18,7 @@ from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import EnvironmentError_, UsageError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
+from tests.support.waiting import ended
 
 
 @pytest.fixture
@@ -196,4 +197,4 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
 def test_two_processes_may_open_a_new_registry_at_once(tmp_path: Path) -> None:
     code = "import sys, pathlib, headrace.control.registry as r; r.Registry(pathlib.Path(sys.argv[1]))"
     runs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "r.db")]) for _ in range(4)]
-    assert [run.wait(60) for run in runs] == [0, 0, 0, 0]
+    assert [ended(run) for run in runs] == [0, 0, 0, 0]

@@ -15,6 +15,7 @@ from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
 from spark_jobs.ranges import Ended
 from spark_jobs.watch import _Running, _stop
+from tests.support.waiting import ended
 from tests.unit.test_engine_files import log, spec
 
 
@@ -41,7 +42,7 @@ def test_it_is_said_when_nobody_of_the_sink_writes_any_more(tmp_path: Path) -> N
         ending.start()
         ending.join(0.3)
         assert sink.progress.current == "starting"
-    ending.join(60)
+    ended(ending)
     assert sink.progress.current == "paused"
 
 

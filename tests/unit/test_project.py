@@ -177,17 +177,31 @@ def test_tests_neither_pretend_nor_look_away() -> None:
     assert not where(pretend, among=sources("tests"))
 
 
+_WAITS = ("communicate", "join", "result", "wait")
+
+
 def test_every_wait_has_one_home() -> None:
-    """What sleeps for a fixed time is too short on one machine and too long on another."""
+    """What sleeps or waits for a fixed time is too short on one machine and too long on another."""
     homes = ("tests/support/waiting.py", "tests/bench", "tests/storm", "tests/golden")
     sleeping = [
         f"{path}:{node.lineno}"
         for path, text in sources("tests")
         if not str(path).startswith(homes)
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
+        if isinstance(node, ast.Call) and (ast.unparse(node.func) == "time.sleep" or is_short(node))
     ]
     assert not sleeping
+
+
+def is_short(call: ast.Call) -> bool:
+    """Return whether a call waits for an end, a second or more, for so many seconds and no longer."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _WAITS:
+        return False
+    limits = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "timeout")]
+    return any(
+        isinstance(limit, ast.Constant) and isinstance(limit.value, (int, float)) and 1 <= limit.value < 150
+        for limit in limits
+    )
 
 
 def test_every_kind_of_sink_has_its_file_and_its_contract() -> None:

@@ -14,6 +14,7 @@ from headrace.control.pipelines import pipeline_of, spec_path, withheld, withhol
 from headrace.control.registry import Registry, SinkEntry
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
+from tests.support.waiting import ended
 
 SCHEMA = TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT32),), ("id",))
 
@@ -80,18 +81,18 @@ def test_a_resume_after_a_command_that_died_is_heeded_at_once(context: Context) 
 
 
 def test_the_next_command_waits(context: Context) -> None:
-    ended: list[float] = []
+    times: list[float] = []
 
     def other() -> None:
         with withheld(context, "cache"):
-            ended.append(time.monotonic())
+            times.append(time.monotonic())
 
     thread = threading.Thread(target=other)
     with withheld(context, "cache"):
         thread.start()
         thread.join(0.3)
         over = time.monotonic()
-        assert not ended
-    thread.join(60)
-    assert ended[0] >= over
+        assert not times
+    ended(thread)
+    assert times[0] >= over
     assert told(context).runs

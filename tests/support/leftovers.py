@@ -1,0 +1,52 @@
+"""Whatever an ``add`` may leave: in Postgres, Connect, Kafka, in the stores and in our own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+from redis import Redis
+
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry
+from tests.support.database import Database
+from tests.support.stack import RunningStack
+
+__all__ = ["left_by_sink", "left_by_source"]
+
+
+def left_by_source(context: Context, database: Database, name: str) -> dict[str, list[object]]:
+    """Return what there is of a source, by the place that has it; a place that has nothing is not named."""
+    found: dict[str, list[object]] = {
+        "connectors": [one for one in httpx.get(f"{context.connect_url}/connectors").json() if name in one],
+        "topics": [topic for topic in Kafka(context.kafka_bootstrap).names() if topic.startswith(f"{name}.")],
+        "slots": [*database.run(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ '{name}'")],
+        "publications": [*database.run("SELECT pubname FROM pg_publication")],
+        "schema": [*database.run("SELECT nspname FROM pg_namespace WHERE nspname ~ '^headrace'")],
+        "secrets": [*context.secrets.glob(f"{name}*")],
+        "registered": [one.name for one in Registry(context.registry).sources() if one.name == name],
+    }
+    return {place: what for place, what in found.items() if what}
+
+
+def left_by_sink(
+    context: Context, stack: RunningStack, name: str, source: str, lake: Path
+) -> dict[str, list[object]]:
+    """Return what there is of a sink of a source, whatever its kind, by the place that has it."""
+    url = f"{stack.endpoints.elasticsearch_url}/_alias?expand_wildcards=all"
+    rooms = (context.checkpoints, context.requests, context.dead_letters, context.progress)
+    with Redis.from_url(stack.endpoints.redis_url) as redis:
+        found: dict[str, list[object]] = {
+            "indexes": [index for index in httpx.get(url).json() if index.startswith(f"{source}-")],
+            "keys": [*redis.scan_iter(f"{source}:*")],
+            "lake": [path for path in lake.rglob("*") if path.is_file()],
+            "registered": [one.name for one in Registry(context.registry).sinks() if one.name == name],
+            "pipelines": [*context.pipelines.glob(f"{name}.*")],
+            "secrets": [*context.sink_secrets.glob(f"{name}.*")],
+            "owners": [*context.owners.glob(f"{name}.*")],
+            "rooms": [
+                path for room in rooms for path in (room / name, room / f"{name}.json") if path.exists()
+            ],
+        }
+    return {place: what for place, what in found.items() if what}
