@@ -201,6 +201,7 @@ AIMS: tuple[Aim, ...] = (
     _ratio(
         "A run of ten times the rows takes no more memory", "resnapshot.memory", "a tenth of the rows", 0.9
     ),
+    _most("`source check` of 1,000 tables with 10,000 partitions ≤ 10 s", "check.partitions", 10.0),
     _most("The watcher of a source of 50 tables takes ≤ 1 % of a core", "idle.watcher", 1.0),
     *(
         _most(

@@ -22,6 +22,7 @@ MODULES: tuple[str, ...] = (
     "tests.bench.latency",
     "tests.bench.resnapshot",
     "tests.bench.sweeps",
+    "tests.bench.check",
     "tests.bench.idle",
     "tests.bench.large",
     "tests.bench.scale",

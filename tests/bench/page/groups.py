@@ -13,6 +13,7 @@ TITLES: Mapping[str, str] = {
     "peer": "Beside others",
     "latency": "From commit to visible",
     "resnapshot": "Reading a table anew",
+    "check": "Before a source is added",
     "idle": "At rest",
     "large": "Large transactions",
     "scale": "With the size of what is mirrored",

@@ -1,0 +1,57 @@
+"""How long ``source check`` takes on a database of many partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import psycopg
+
+from headrace.control import source_check
+from headrace.model.finding import Severity
+from tests.bench.results import Result, Side
+from tests.bench.suite import Benchmark, Setting
+from tests.support.servers import MAJORS, postgres_server
+
+__all__ = ["BENCHMARKS"]
+
+_TABLES, _PARTITIONS = 1_000, 10
+_AT_ONCE = 50
+"""So many tables in a transaction: each takes locks, and a server has room for some thousands."""
+
+_MAKE = f"""
+DO $$ BEGIN
+  FOR t IN {{first}}..{{last}} LOOP
+    EXECUTE format('CREATE TABLE t%s (id bigint, at int, note text, PRIMARY KEY (id, at)) PARTITION BY LIST (at)', t);
+    FOR p IN 1..{_PARTITIONS} LOOP
+      EXECUTE format('CREATE TABLE t%s_%s PARTITION OF t%s FOR VALUES IN (%s)', t, p, t, p);
+    END LOOP;
+  END LOOP;
+END $$
+"""  # noqa: E501
+
+
+def _measure(setting: Setting) -> Iterator[Result]:
+    samples: list[float] = []
+    refused = 0
+    with postgres_server(MAJORS[0], "wal_level=logical", "fsync=off", "max_locks_per_transaction=512") as dsn:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            for first in range(1, _TABLES + 1, _AT_ONCE):
+                connection.execute(_MAKE.format(first=first, last=first + _AT_ONCE - 1).encode())
+        for _ in range(setting.runs + 1):  # the first one warms the server up
+            began = time.monotonic()
+            found = source_check.check(dsn)
+            samples.append(round(time.monotonic() - began, 2))
+            refused = sum(one.severity is Severity.ERROR for one in found)
+    about = f"`source check` of {_TABLES:,} tables with {_TABLES * _PARTITIONS:,} partitions"
+    yield Result(
+        "check.partitions",
+        about,
+        "s",
+        {"headrace": Side(tuple(samples[1:]))},
+        settings={"tables": f"{_TABLES:,}", "partitions": f"{_TABLES * _PARTITIONS:,}"},
+        failure=f"{refused} refusals" if refused else None,
+    )
+
+
+BENCHMARKS = (Benchmark("check", "check", 2.0, headline=False, run=_measure, promises=("check.partitions",)),)
