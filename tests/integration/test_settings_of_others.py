@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import psycopg
 import pytest
 from redis import Redis
 
+from headrace.cli.context import open_context
 from headrace.config.source import SourceSettings
 from headrace.control import sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry
+from headrace.control.runner import stop_engine
 from headrace.control.runs import start as runs
 from tests.support.database import Database, fresh_database
-from tests.support.stack import RunningStack
+from tests.support.mirror import KINDS, store_settings
+from tests.support.stack import RunningStack, running_stack
 from tests.support.waiting import settle
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
@@ -120,7 +123,14 @@ def set_all(database: Database, scope: str) -> None:
         f"ALTER {scope} SET {name} = '{value}'" for name, value in SETTINGS.items() if name in known
     ]
     assert len(statements) > 20
-    database.run(*statements)
+    database.run(*statements, "SELECT pg_reload_conf()")
+
+
+def set_back(database: Database) -> None:
+    """Let the server have the settings that it had, whatever it does to sessions now."""
+    with psycopg.connect(database.dsn, options="-c statement_timeout=0", autocommit=True) as connection:
+        for statement in (*OURS, "ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()"):
+            connection.execute(statement.encode())
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +138,8 @@ def expected(stack: RunningStack, context: Context) -> dict[str, Any]:
     """Return the row as it arrives where nobody has set anything."""
     with shop(stack) as database:
         row = mirrored(context, stack, database, before=(), meanwhile=())[0]
-    assert {name for name, value in row.items() if value is None} == NOT_MIRRORED
+    for stored in row.values():
+        assert {name for name, value in stored.items() if value is None} == NOT_MIRRORED
     return row
 
 
@@ -151,16 +162,21 @@ def mirrored(
     """
 
     def row(number: int) -> dict[str, Any]:
-        with Redis.from_url(stack.endpoints.redis_url) as redis:
-            found: dict[str, Any] = json.loads(redis.get(f"{NAME}:t:{number}") or b"{}")
-        return {name: found.get(name) for name in COLUMNS}
+        (table,) = Registry(context.registry).source(NAME).tables
+        found: dict[str, Any] = {}
+        for entry in Registry(context.registry).sinks(NAME):
+            with sink.opened_sink(entry) as opened:
+                rows = {stored.row["id"]: stored.row for stored in opened.scan(table.schema)}
+            found[entry.kind] = {name: rows[number].get(name) for name in COLUMNS}
+        return found
 
     for scope in before:
         set_all(database, scope)
     try:
         source.add(context, NAME, as_fussy(database), settings=SourceSettings(heartbeat_ms=300))
-        kept = {"url": stack.endpoints.redis_url, "format": "json"}
-        sink.add(context, NAME, "redis", settings=kept, source=NAME)
+        for short, kind in KINDS.items():
+            given = store_settings(stack, NAME)[kind]
+            sink.add(context, f"{NAME}{short}", kind, settings=given, source=NAME)
         for scope in meanwhile:
             set_all(database, scope)
         if meanwhile:
@@ -175,13 +191,13 @@ def mirrored(
         return [*told, row(1)]
     finally:
         registry = Registry(context.registry)
-        if NAME in [entry.name for entry in registry.sinks()]:
-            sink.remove(context, NAME, purge=True)
+        for entry in registry.sinks(NAME):
+            sink.remove(context, entry.name, purge=True)
         if NAME in [entry.name for entry in registry.sources()]:
             source.remove(context, NAME)
 
 
-SCOPES = ("ROLE fussy", f"DATABASE {NAME}", f"ROLE fussy IN DATABASE {NAME}")
+SCOPES = ("ROLE fussy", f"DATABASE {NAME}", f"ROLE fussy IN DATABASE {NAME}", "SYSTEM")
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
@@ -191,7 +207,25 @@ def test_values_are_the_same_whatever_others_have_set(
 ) -> None:
     with shop(stack) as database:
         before, meanwhile = ((scope,), ()) if when == "before" else ((), (scope,))
-        snapshot, stream, again = mirrored(context, stack, database, before=before, meanwhile=meanwhile)
+        try:
+            snapshot, stream, again = mirrored(context, stack, database, before=before, meanwhile=meanwhile)
+        finally:
+            set_back(database)
     assert snapshot == expected
     assert stream == expected
     assert again == expected
+
+
+@pytest.mark.timeout(900)
+def test_values_are_the_same_in_whatever_zone_everything_runs(
+    expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers, worker and engine of their own; in this zone an hour of the specimens does not exist."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    with running_stack() as other, shop(other) as database:
+        context = open_context(other.home.root)
+        try:
+            found = mirrored(context, other, database, before=(), meanwhile=())
+        finally:
+            stop_engine(context.run)
+    assert found == [expected] * 3
