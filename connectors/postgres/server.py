@@ -9,6 +9,7 @@ from psycopg.rows import DictRow
 from connectors.postgres.connections import check_connections
 from connectors.postgres.event_triggers import check_event_triggers
 from connectors.postgres.session import Session, quoted, rows
+from connectors.postgres.synchronous import check_synchronous
 from connectors.postgres.waits import open_transactions
 from headrace.model.finding import Finding
 
@@ -94,6 +95,7 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     )
     yield from check_connections(connection, readers=readers)
     yield _free("SOURCE_SENDERS", "WAL sender", "max_wal_senders", server["senders"], server["senders_used"])
+    yield from check_synchronous(connection)
     yield from _rights(connection, server)
     yield from _log(connection, server)
 

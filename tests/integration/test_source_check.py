@@ -71,6 +71,23 @@ def test_a_slot_that_would_be_lost_while_the_connector_rests(database: Database)
     until(lambda: not told(database).keys() & {"SOURCE_SLOT_IDLE", "SOURCE_WAL_SHORT"})
 
 
+@pytest.mark.parametrize("names", ["*", "2 (*)", 'ANY 1 (far, "*")'])
+def test_commits_that_would_wait_for_the_connector(database: Database, names: str) -> None:
+    database.run(
+        "ALTER SYSTEM SET synchronous_commit = 'local'",
+        f"ALTER SYSTEM SET synchronous_standby_names = '{names}'",
+        "SELECT pg_reload_conf()",
+    )
+    try:
+        until(lambda: "SOURCE_SYNCHRONOUS" in told(database))
+        found = told(database)["SOURCE_SYNCHRONOUS"]
+        assert found.severity is Severity.ERROR
+        database.run(*found.hint.rstrip(";").split("; "))
+        until(lambda: "SOURCE_SYNCHRONOUS" not in told(database))
+    finally:
+        database.run("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
+
+
 def test_whom_the_slot_would_wait_for_in_any_database(database: Database, server: Database) -> None:
     """Of others a role without rights sees no ages, but who stays is found all the same."""
     server.run("CREATE TABLE elsewhere (i int)")

@@ -1,0 +1,40 @@
+"""Commits of the application that would wait for our connector, as for a standby."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from connectors.postgres.session import Session, quoted, rows
+from headrace.model.finding import Finding
+
+__all__ = ["check_synchronous"]
+
+_ASKED = """
+SELECT current_setting('synchronous_standby_names') AS setting,
+       ARRAY(SELECT DISTINCT r.application_name FROM pg_stat_replication r
+             WHERE r.application_name <> '' AND NOT EXISTS (
+                 SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical')
+             ORDER BY 1) AS standbys
+"""
+_ANY = re.compile(r'(?<![^\s,(])("\*"|\*)(?![^\s,)])')
+"""Whoever connects, quoted or not: Postgres makes no difference here."""
+
+
+def check_synchronous(connection: Session) -> Iterator[Finding]:
+    """Yield a refusal where any receiver of the log counts as a standby that commits wait for.
+
+    Our connector would be one: it confirms what Kafka has after some seconds, and nothing while it is paused.
+    """
+    (told,) = rows(connection, _ASKED)
+    if not _ANY.search(told["setting"]):
+        return
+    names = ", ".join(map(quoted, told["standbys"]))
+    others = _ANY.sub(lambda _: names, told["setting"]).replace("'", "''")
+    mend = f"SET synchronous_standby_names = '{others}'" if names else "RESET synchronous_standby_names"
+    yield Finding.error(
+        "SOURCE_SYNCHRONOUS",
+        f"synchronous_standby_names is {told['setting']}: commits of the application may wait for the"
+        " connector, which counts as a standby there.",
+        f"ALTER SYSTEM {mend}; SELECT pg_reload_conf();",
+    )
