@@ -18,6 +18,7 @@ from headrace.control import source as control_source
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.registry import Registry
+from headrace.control.runner import engine_state, ensure_engine
 from headrace.demo.probe import percentile
 from headrace.local.connect import Connect as ConnectServer
 from headrace.local.kafka import Kafka as KafkaServer
@@ -28,6 +29,7 @@ from tests.bench.results import Result, Side
 from tests.bench.suite import Benchmark, Setting
 from tests.support.database import Database
 from tests.support.stack import RunningStack, running_stack
+from tests.support.waiting import until
 
 __all__ = ["BENCHMARKS", "Arrivals", "arrivals", "captured"]
 
@@ -114,6 +116,9 @@ def captured(
 def _measure(setting: Setting) -> Iterator[Result]:
     with running_stack({"postgres", "kafka", "connect"}) as running:
         context = open_context(running.home.root)
+        # The first source starts it; it is to be at rest before anything is measured.
+        ensure_engine(context)
+        until(lambda: engine_state(context.progress)["state"] == "ready")
         meter = Meter(servers(running.home.run))
         with filled(running.endpoints.postgres_dsn, "raw", _ROWS) as database:
             yield _snapshot(context, database, setting, meter)
