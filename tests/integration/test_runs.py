@@ -280,8 +280,9 @@ def test_connect_is_killed_while_a_run_reads(
 
 @contextmanager
 def written(database: Database) -> Iterator[None]:
-    """Have somebody write all the while."""
+    """Have somebody write all the while, over what one before left."""
     over = threading.Event()
+    database.run("DELETE FROM items WHERE id > 20000")
 
     def write() -> None:
         number = 0
