@@ -183,9 +183,8 @@ class Client:
         try:
             meta, data = self._connected().perform_request(method, target, body=body, headers=headers)
         except TlsError as error:
-            raise self._error(
-                "ES_TLS", f"TLS with Elasticsearch fails: {error}", "Set ca_certs.", SinkError
-            ) from error
+            message = f"TLS with Elasticsearch at {mask_url(self._config.url)} fails: {error.message}"
+            raise self._error("ES_TLS", message, _encryption(error.message), SinkError) from error
         except (ConnectionError, ConnectionTimeout) as error:
             message = (
                 f"Elasticsearch at {mask_url(self._config.url)} does not answer: {type(error).__name__}."
@@ -240,6 +239,15 @@ class Client:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+
+
+def _encryption(said: str) -> str:
+    """Return what helps when no encrypted connection comes about."""
+    if "WRONG_VERSION_NUMBER" in said:
+        return "The server does not encrypt: write http:// in the url."
+    if "match" in said:
+        return "Write a name of the server in the url that its certificate is for."
+    return "Give the authority of the server's certificate, as a PEM file: --set ca_certs=FILE."
 
 
 def _unblock(kind: str, reason: str) -> str:

@@ -11,6 +11,7 @@ from headrace.model.schema import TableId, TableSchema
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, path
 from sinks.elasticsearch.mapping import table_mapping
 from sinks.elasticsearch.names import claims_alias, progress_alias, tombstones_of
+from sinks.elasticsearch.privileges import privilege_findings
 from sinks.elasticsearch.room import shard_findings
 from sinks.elasticsearch.templates import template_findings
 from sinks.elasticsearch.there import there_findings
@@ -34,7 +35,7 @@ def findings(
         tables: Alias → the table whose index it is; empty when it is about the cluster alone.
         there: Tables that have an index already.
     """
-    found = _cluster(client, config.url)
+    found = _cluster(client, config)
     if not tables or any(finding.severity is Severity.ERROR for finding in found):
         return found
     for alias, schema in tables.items():
@@ -52,8 +53,10 @@ def findings(
     return [*found, *template_findings(client, indexes), *room]
 
 
-def _cluster(client: Client, url: str) -> list[Finding]:
+def _cluster(client: Client, config: ElasticsearchConfig) -> list[Finding]:
     try:
+        if lacking := privilege_findings(client, config):
+            return lacking
         reply = client.request("GET", "/", see=(400, 405))
         version = reply.json().get("version", {}).get("number") if reply.status == 200 else None
         if version is None:
@@ -62,7 +65,7 @@ def _cluster(client: Client, url: str) -> list[Finding]:
         health = client.request("GET", "/_cluster/health?filter_path=status").json()["status"]
     except SinkError as error:
         return [Finding.refused(error)]
-    found = [Finding.ok("ES_REACHABLE", f"Elasticsearch {version} answers at {mask_url(url)}.")]
+    found = [Finding.ok("ES_REACHABLE", f"Elasticsearch {version} answers at {mask_url(config.url)}.")]
     if reply.headers.get("x-elastic-product") != "Elasticsearch":
         message = "The server does not call itself Elasticsearch; only that is tested."
         found.append(Finding.warning("ES_OTHER_PRODUCT", message))

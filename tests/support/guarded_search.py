@@ -1,0 +1,168 @@
+"""A real Elasticsearch whose own security is on, and its administrator."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import httpx
+
+from headrace.local.account import unprivileged
+from headrace.local.artefacts import resolve
+from headrace.local.elasticsearch import HEAP_MIB
+from headrace.local.java import java_home, libjvm
+from headrace.local.jvm import class_path, jvm_options
+from headrace.local.ports import HOST, is_free
+from tests.support.patience import WAIT_S
+from tests.support.waiting import ended, until
+
+__all__ = ["Guarded", "guarded_search"]
+
+_ADMIN, _PASSWORD = "admin", "of-the-admin"
+_MODULES = ("transport-netty4", "x-pack-core", "x-pack-security")
+_SETTINGS = """\
+discovery.type: single-node
+network.host: {host}
+http.port: {port}
+transport.port: {transport}
+path.data: {work}/data
+path.logs: {work}/logs
+cluster.routing.allocation.disk.threshold_enabled: false
+indices.breaker.total.use_real_memory: false
+xpack.security.enabled: true
+xpack.security.autoconfiguration.enabled: false
+"""
+_LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+_HOST = """
+import sys
+from headrace.local import elasticsearch_host as host
+host._close_doors = lambda *_: None  # its own security stands there
+host.main(sys.argv[1:])
+"""
+
+
+class Guarded:
+    """The server, spoken to as its administrator.
+
+    Args:
+        url: Its address, without user or password.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._http = httpx.Client(base_url=url, auth=(_ADMIN, _PASSWORD), timeout=WAIT_S)
+
+    def ask(self, method: str, target: str, body: Any = None) -> Any:
+        """Return the answer to a request, which has to succeed."""
+        answer = self._http.request(method, target, json=body)
+        answer.raise_for_status()
+        return answer.json()
+
+    def answers(self) -> bool:
+        """Return whether it does."""
+        try:
+            return self._http.get("/_cluster/health").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+
+def _extract(archive: Path, target: Path) -> None:
+    """Unpack libraries and modules; as what Java calls a module nothing is loaded on one class path."""
+    wanted = ("lib/", *(f"modules/{module}/" for module in _MODULES))
+    with ZipFile(archive) as content:
+        for member in content.namelist():
+            path = member.partition("/")[2]
+            if member.endswith("/") or ".." in path.split("/") or "/tools/" in path:
+                continue
+            if path.startswith(wanted):
+                file = target / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content.read(member))
+    for descriptor in target.glob("modules/*/plugin-descriptor.properties"):
+        lines = descriptor.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if not line.startswith("modulename=")]
+        descriptor.write_text("\n".join(kept) + "\n", encoding="utf-8")
+
+
+def _hashed(password: str) -> str:
+    """Return a password as the server's file of users has it."""
+    salt, times = os.urandom(32), 10_000
+    made = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, times, 32)
+    return f"{{PBKDF2}}{times}${b64encode(salt).decode()}${b64encode(made).decode()}"
+
+
+@contextmanager
+def guarded_search() -> Iterator[Guarded]:
+    """Yield a server of its own; nobody but the administrator is known to it at first."""
+    (archive,) = resolve(("elasticsearch",))["elasticsearch"]
+    account = unprivileged()
+    work = Path(
+        tempfile.mkdtemp(prefix="headrace-test-", dir=os.environ.get("HEADRACE_TEST_DIR", "/var/tmp"))
+    )
+    distribution = work / "distribution"
+    port = next(port for port in range(29_200, 32_000) if is_free(port) and is_free(port + 100))
+    try:
+        for name in ("config", "data", "logs", "distribution"):
+            (work / name).mkdir()
+        _extract(archive, distribution)
+        for name, text in {
+            "elasticsearch.yml": _SETTINGS.format(host=HOST, port=port, transport=port + 100, work=work),
+            "log4j2.properties": _LOGGING,
+            "users": f"{_ADMIN}:{_hashed(_PASSWORD)}\n",
+            "users_roles": f"superuser:{_ADMIN}\n",
+        }.items():
+            (work / "config" / name).write_text(text)
+        options = [
+            *jvm_options(HEAP_MIB, work / "tmp", account),
+            f"-Des.path.home={distribution}",
+            f"-Des.path.conf={work / 'config'}",
+            "-Des.distribution.type=zip",
+            "-Dlog4j2.disable.jmx=true",
+            "-Dlog4j.shutdownHookEnabled=false",
+            "-Dio.netty.noUnsafe=true",
+            "--enable-native-access=ALL-UNNAMED",
+            "-Xrs",
+        ]
+        if account is not None:
+            for path in (work, *work.rglob("*")):
+                os.chown(path, account.uid, account.gid)
+        jars = class_path(sorted((distribution / "lib").glob("*.jar")))
+        command = [sys.executable, "-c", _HOST, str(libjvm(java_home())), jars, str(distribution)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        if account is not None:
+            environment["HEADRACE_ACCOUNT"] = f"{account.uid}:{account.gid}"
+        with (work / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, str(work / "config"), *options], stdout=log, stderr=log, cwd="/", env=environment
+            )
+        try:
+            server = Guarded(f"http://{HOST}:{port}")
+            until(
+                lambda: process.poll() is not None or server.answers(),
+                why=lambda: (work / "log").read_text(errors="replace")[-2000:],
+            )
+            assert process.poll() is None, (work / "log").read_text(errors="replace")[-2000:]
+            yield server
+        finally:
+            process.kill()
+            ended(process)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
