@@ -14,6 +14,7 @@ from psycopg.rows import DictRow
 from connectors.base import Columns, Keys
 from connectors.postgres.computed import can_be_told
 from connectors.postgres.session import Session, identifier, rows
+from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import (
     array_limit,
     is_list,
@@ -68,22 +69,22 @@ WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition A
 ORDER BY 1, 2
 """
 
-_OIDS = """
+_OIDS = with_leaves("""
 SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid,
        greatest(c.reltuples, 0)::bigint AS estimate,
-       (SELECT coalesce(sum(greatest(p.reltuples, 0)), 0)::bigint FROM pg_partition_tree(c.oid) t
-        JOIN pg_class p ON p.oid = t.relid WHERE c.relkind = 'p' AND t.isleaf) AS leaves
+       (SELECT coalesce(sum(greatest(p.reltuples, 0)), 0)::bigint
+        FROM leaves_of(c) t JOIN pg_class p ON p.oid = t.relid) AS leaves
 FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
 JOIN pg_namespace n ON n.nspname = wanted.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
-"""
+""")
 
 _SIZE = """
 SELECT coalesce((SELECT sum(pg_table_size(relid)) FROM pg_partition_tree(%s) WHERE isleaf),
                 pg_table_size(%s), 0)::bigint AS bytes
 """
 
-_COLUMNS = """
+_COLUMNS = with_leaves("""
 WITH RECURSIVE resolved AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
            format_type(a.atttypid, a.atttypmod) AS native, a.atttypid AS type, a.atttypmod AS typmod,
@@ -101,15 +102,15 @@ SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
-       CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f') FROM pg_partition_tree(c.oid) p
-                                     JOIN pg_class l ON l.oid = p.relid WHERE p.isleaf)
+       CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f')
+                                     FROM leaves_of(c) p JOIN pg_class l ON l.oid = p.relid)
        ELSE c.relreplident = 'f' END AS "full"
 FROM resolved r
 JOIN pg_class c ON c.oid = r.attrelid
 JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 ORDER BY r.attrelid, r.attnum
-"""
+""")
 
 _KEYS = """
 SELECT i.indrelid::bigint AS oid, a.attname AS name

@@ -8,6 +8,7 @@ from typing import Any
 
 from connectors.base import Capture
 from connectors.postgres.session import Session, rows
+from connectors.postgres.tree import with_leaves
 from headrace.model.schema import TableId
 
 __all__ = ["Facts", "read_facts"]
@@ -23,7 +24,7 @@ _HORIZON = """
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS horizon,
        current_setting('server_version_num')::int AS version, quote_ident(current_user) AS role
 """
-_TABLES = """
+_TABLES = with_leaves("""
 SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
       OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
@@ -73,8 +74,7 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
        'indexes', (SELECT jsonb_object_agg(i.indexrelid, jsonb_build_array(i.xmin::text,
                        md5(to_jsonb(i)::text))) FROM pg_index i
                    WHERE i.indrelid = l.oid AND i.indisunique AND i.indimmediate)))
-   FROM (SELECT t.relid FROM pg_partition_tree(c.oid) t WHERE t.isleaf AND c.relkind = 'p'
-         UNION ALL SELECT c.oid WHERE c.relkind = 'r') u
+   FROM (SELECT t.relid FROM leaves_of(c) t UNION ALL SELECT c.oid WHERE c.relkind = 'r') u
    JOIN pg_class l ON l.oid = u.relid JOIN pg_namespace n ON n.oid = l.relnamespace) AS units,
   (SELECT jsonb_build_array(m.oid::bigint, m.xmin::text,
        num_nulls(to_jsonb(m) ->> 'prqual', to_jsonb(m) ->> 'prattrs') = 2)
@@ -88,7 +88,7 @@ FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_namespace n ON n.nspname = w.schema
 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
-"""
+""")
 
 
 @dataclass(frozen=True, slots=True)

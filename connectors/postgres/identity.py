@@ -8,12 +8,13 @@ from psycopg.rows import DictRow
 
 from connectors.base import Weakness
 from connectors.postgres.session import Session, rows
+from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import wants_full
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["wanting", "weakened"]
 
-_IDENTITIES = """
+_IDENTITIES = with_leaves("""
 SELECT n.nspname::text AS schema, c.relname::text AS name,
        current_setting('server_version_num')::int >= 180000 AND EXISTS (
            SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -39,11 +40,11 @@ FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
 JOIN pg_namespace n ON n.nspname = wanted.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 CROSS JOIN LATERAL (
-    SELECT p.relid FROM pg_partition_tree(c.oid) p WHERE p.isleaf UNION SELECT c.oid WHERE c.relkind = 'r'
+    SELECT p.relid FROM leaves_of(c) p UNION SELECT c.oid WHERE c.relkind = 'r'
 ) AS leaves
 JOIN pg_class l ON l.oid = leaves.relid
 GROUP BY c.oid, n.nspname, c.relname
-"""
+""")
 
 
 def wanting(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableId, list[str]]:

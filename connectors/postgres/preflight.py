@@ -25,6 +25,7 @@ from connectors.postgres.rights import check_rights
 from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.spread import check_spread
 from connectors.postgres.suspects import check_values
+from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import CLAIMED
 from connectors.postgres.unheld import count_unheld
 from headrace.model.finding import Finding, Severity
@@ -32,7 +33,7 @@ from headrace.model.schema import TableId
 
 __all__ = ["check_tables"]
 
-_TABLES = """
+_TABLES = with_leaves("""
 SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS persistence,
        c.relispartition AS partition, c.relreplident::text AS identity,
        c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
@@ -76,15 +77,15 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
                     JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = n
                     WHERE x.indrelid = l.oid AND x.indisreplident))
                    ORDER BY l.oid), '[]')
-        FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
-        JOIN pg_namespace n ON n.oid = l.relnamespace WHERE t.isleaf AND c.relkind = 'p') AS leaves
+        FROM leaves_of(c) t JOIN pg_class l ON l.oid = t.relid
+        JOIN pg_namespace n ON n.oid = l.relnamespace) AS leaves
 FROM pg_class c
 JOIN pg_roles o ON o.oid = c.relowner
 JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary
 LEFT JOIN pg_constraint k ON k.conindid = p.indexrelid AND k.contype = 'p' AND k.conrelid = c.oid
 WHERE c.oid = ANY(%s::oid[])
-"""
+""")
 
 
 def check_tables(

@@ -8,22 +8,20 @@ from psycopg.rows import DictRow
 
 from connectors.postgres.connections import check_connections
 from connectors.postgres.event_triggers import check_event_triggers
-from connectors.postgres.session import Session, quoted, rows
+from connectors.postgres.session import IN_UTF8, Session, quoted, rows
 from connectors.postgres.synchronous import check_synchronous
 from connectors.postgres.waits import open_transactions
 from headrace.model.finding import Finding
 
 __all__ = ["check_server"]
 
-_OLDEST = 14
 _MISREAD = "+%?$/"
 """Characters that the connector, or the driver within, takes apart in the name of a database."""
 _LONG_S = 10
 _HOURS_OF_LOG = 4.0
 
 _SERVER = """
-SELECT current_setting('server_version_num')::int AS version,
-       current_setting('server_version') AS version_text,
+SELECT current_setting('server_version') AS version_text,
        current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS standby,
        current_setting('max_replication_slots')::int AS slots,
        (SELECT count(*) FROM pg_replication_slots) AS slots_used,
@@ -55,13 +53,6 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     """
     (server,) = rows(connection, _SERVER)
     database = server["database"]
-    if server["version"] // 10_000 < _OLDEST:
-        yield Finding.error(
-            "SOURCE_VERSION",
-            f"Postgres {server['version_text']} is too old.",
-            f"Use Postgres {_OLDEST} or newer.",
-        )
-        return
     yield Finding.ok("SOURCE_VERSION", f"Postgres {server['version_text']}")
     if server["standby"]:
         yield Finding.error(
@@ -73,7 +64,7 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
         yield Finding.error(
             "SOURCE_ENCODING",
             f"The database {database} is in SQL_ASCII: nothing says what its bytes beyond ASCII mean.",
-            "Make a database in UTF8 from its dump: createdb --encoding=UTF8 --template=template0.",
+            IN_UTF8,
         )
     if odd := "".join(sorted(set(database) & set(_MISREAD))):
         yield Finding.error(

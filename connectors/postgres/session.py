@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
 __all__ = [
+    "IN_UTF8",
     "Session",
     "address",
     "connect",
@@ -43,6 +44,8 @@ _PATIENCE: Mapping[str, Any] = {
 """A database that goes without a word is given up after half a minute, not after the system's hours."""
 _TRANSACTION_TIMEOUT = 170_000
 """The first version of Postgres that has it; others refuse a session that names it."""
+_OLDEST = 140_000
+"""The first version of Postgres that knows all that we ask of its catalogue."""
 _SETTINGS = """
 SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
     ('IntervalStyle', 'postgres'), ('DateStyle', 'ISO, MDY'), ('bytea_output', 'hex'),
@@ -52,6 +55,8 @@ SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
 ) AS wanted(name, value) USING (name)
 """
 """What role, database and server say is not heeded; a version takes those settings that it knows."""
+IN_UTF8 = "Make a database in UTF8 from its dump: createdb --encoding=UTF8 --template=template0."
+"""What helps a database whose bytes have no meaning."""
 
 
 def parameters(dsn: str) -> dict[str, str]:
@@ -129,9 +134,10 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
         whose: The source's name, for hints; ``URL`` while there is none.
 
     Raises:
-        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``) or refuses a statement
-            (``SOURCE_DENIED``, ``SOURCE_REFUSED``), or an operator, or our watcher, has ended the session
-            (``SOURCE_GAVE_WAY``).
+        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``), is too old
+            (``SOURCE_VERSION``), has texts that are no characters (``SOURCE_ENCODING``), or refuses a
+            statement (``SOURCE_DENIED``, ``SOURCE_REFUSED``), or an operator, or our watcher, has ended the
+            session (``SOURCE_GAVE_WAY``).
     """
     try:
         connection = connect(known)
@@ -146,6 +152,7 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
         ) from error
     try:
         with connection:
+            _refuse_old(connection)
             yield connection
     except psycopg.errors.InsufficientPrivilege as error:
         raise SourceError(
@@ -159,14 +166,23 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
             code="SOURCE_GAVE_WAY",
             hint="Run the same command again.",
         ) from error
-    except psycopg.errors.LockNotAvailable as error:
+    except psycopg.errors.CharacterNotInRepertoire as error:
         raise SourceError(
-            "A table stayed locked by another session.",
-            code="SOURCE_LOCKED",
-            hint="Try again when the other session has ended; see pg_stat_activity and pg_locks.",
+            f"The database has texts whose bytes are no characters: {told_by(error)}.",
+            code="SOURCE_ENCODING",
+            hint=IN_UTF8,
         ) from error
     except psycopg.Error as error:
         raise SourceError(f"The database refuses: {told_by(error)}", code="SOURCE_REFUSED") from error
+
+
+def _refuse_old(connection: Session) -> None:
+    if connection.info.server_version < _OLDEST:
+        raise SourceError(
+            f"Postgres {connection.info.parameter_status('server_version')} is too old.",
+            code="SOURCE_VERSION",
+            hint=f"Use Postgres {_OLDEST // 10_000} or newer.",
+        )
 
 
 def rows(connection: Session, statement: LiteralString | sql.Composed, *values: Any) -> list[DictRow]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from connectors.postgres.session import Session, rows
+from connectors.postgres.tree import with_leaves
 from headrace.model.finding import Finding
 from headrace.model.schema import LogicalType, TableSchema
 
 __all__ = ["check_spread"]
 
-_FACTS = """
-SELECT CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f') FROM pg_partition_tree(c.oid) p
-                                     JOIN pg_class l ON l.oid = p.relid WHERE p.isleaf)
+_FACTS = with_leaves("""
+SELECT CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f')
+                                     FROM leaves_of(c) p JOIN pg_class l ON l.oid = p.relid)
        ELSE c.relreplident = 'f' END AS "full",
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attstorage <> 'p'
@@ -24,7 +25,7 @@ SELECT CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f') FROM 
        ARRAY(SELECT a.attname::text FROM pg_attribute a JOIN pg_collation o ON o.oid = a.attcollation
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT o.collisdeterministic) AS loose
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
-"""
+""")
 _SPELLED_ONE_WAY = (
     LogicalType.BOOLEAN,
     LogicalType.INT16,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from psycopg.rows import DictRow
 
 from connectors.base import Wait
 from connectors.postgres.session import Session, quoted, rows
 
-__all__ = ["blocking", "open_transactions"]
+__all__ = ["blocking", "blocking_process", "open_transactions"]
 
 # Everybody may see the locks; the age of another role's transaction only who may read all statistics. Each
 # savepoint that has written holds a lock of its own.
@@ -28,11 +28,15 @@ SELECT gid, database::text AS database, owner::text AS role, quote_literal(gid) 
 FROM pg_prepared_xacts ORDER BY prepared
 """
 # The walsender that makes a slot is known by it; other sessions have the connector's name.
-_BLOCKING = """
+_OF_CONNECTOR = """
 WITH ours AS (
-    SELECT active_pid AS pid FROM pg_replication_slots WHERE slot_name = %(name)s
-  UNION SELECT pid FROM pg_stat_activity WHERE application_name = %(name)s
-), holding AS (SELECT DISTINCT b.pid FROM ours, unnest(pg_blocking_pids(ours.pid)) AS b(pid))
+    SELECT active_pid AS pid FROM pg_replication_slots WHERE slot_name = %s
+  UNION SELECT pid FROM pg_stat_activity WHERE application_name = %s
+)"""
+_OF_PROCESS = """
+WITH ours AS (SELECT %s::int AS pid)"""
+_BLOCKING = """
+, holding AS (SELECT DISTINCT b.pid FROM ours, unnest(pg_blocking_pids(ours.pid)) AS b(pid))
 SELECT h.pid, coalesce(a.datname::text, '–') AS database,
        coalesce(a.usename::text, a.backend_type, 'the server') AS role,
        extract(epoch FROM clock_timestamp() - a.xact_start)::int AS seconds
@@ -68,7 +72,20 @@ def blocking(connection: Session, connector: str) -> tuple[Wait, ...]:
         connection: To any database of the server.
         connector: The name of the connector, and of its slot.
     """
-    found = connection.execute(_BLOCKING, {"name": connector}).fetchall()
+    return _holding(connection, rows(connection, _OF_CONNECTOR + _BLOCKING, connector, connector))
+
+
+def blocking_process(connection: Session, process: int) -> tuple[Wait, ...]:
+    """Return for whom a process of the server waits just now.
+
+    Args:
+        connection: To any database of the server.
+        process: Which; not that of the connection.
+    """
+    return _holding(connection, rows(connection, _OF_PROCESS + _BLOCKING, process))
+
+
+def _holding(connection: Session, found: Sequence[DictRow]) -> tuple[Wait, ...]:
     # Postgres tells a prepared transaction, which no process holds, as process 0; not which one.
     prepared = rows(connection, _PREPARED) if any(row["pid"] == 0 for row in found) else []
     return (*_prepared(prepared), *_sessions(row for row in found if row["pid"]))

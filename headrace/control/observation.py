@@ -165,7 +165,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
     try:
         loaded = note_loaded(registry, kafka, capture, entry)
         if not loaded:
-            attempts = initial(kafka, capture, entry.heard or 0).attempts
+            attempts = initial(kafka, capture).attempts  # of all tries, also of one that was passed over
         if not gap and (gap := begun_again(registry, kafka, capture, entry)):
             registry.gap(entry, gap)
         # Before the ends: a verdict that is taken back meanwhile leaves records behind the ends.

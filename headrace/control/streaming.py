@@ -91,8 +91,12 @@ class _Wait:
             self._looked = time.monotonic()
         return self._hold
 
-    def bear(self, state: ConnectorState) -> None:
+    def bear(self, state: ConnectorState, again: str) -> None:
         """Tell for whom the connector waits; end the wait when it has lasted too long for nothing.
+
+        Args:
+            state: Of the connector.
+            again: What to run once the cause is mended.
 
         Raises:
             SourceError: ``SOURCE_WAITS``, ``CONNECTOR_NOT_STARTED``.
@@ -108,7 +112,7 @@ class _Wait:
                 raise SourceError(
                     f"The connector of {self.name} has waited {now - self._waits_since:.0f} s for {who}.",
                     code="SOURCE_WAITS",
-                    hint=ends,
+                    hint=f"{ends} -- then: {again}",
                 )
             return
         if now - self._waited_for > _RETRIED_S:
@@ -122,7 +126,7 @@ class _Wait:
                 f"The connector of {self.name} has not run for {now - self._idle_since:.0f} s"
                 f" (connector {state.connector}, task {state.task}).",
                 code="CONNECTOR_NOT_STARTED",
-                hint="See Connect's log.",
+                hint=f"Connect's log may say why. Then: {again}",
             )
 
     def moves(self, seen: tuple[object, ...], again: str) -> None:
@@ -170,6 +174,8 @@ def wait_streaming(
     topics = [table.topic for table in entry.tables]
     wait = _Wait(name, source_of(context, entry), capture_of(context, entry), say)
     expected = sum(wait.source.estimate_rows([schema.table for schema in wait.capture.tables]).values())
+    # A wait that is taken up again counts anew: what ended the earlier tries may have been mended.
+    earlier = max(initial(kafka, wait.capture).attempts - 1, 0)
     with Connect(context.connect_url) as connect:
         while True:
             state = connect.state(wait.capture.connector)
@@ -179,7 +185,7 @@ def wait_streaming(
                     code="CONNECTOR_FAILED",
                     hint=f"Mend the cause, then: {again}",
                 )
-            wait.bear(state)
+            wait.bear(state, again)
             refuse_moved(entry, wait.hold(), again)
             if state.running:
                 rows = sum(high for _, high in kafka.ends(topics).values())
@@ -195,7 +201,8 @@ def wait_streaming(
                         )
                     refuse_moved(entry, wait.hold(now=True), again)
                     return
-                attempts = initial(kafka, wait.capture, registry.source(name).heard or 0).attempts
+                # Of all tries: one that was passed over would otherwise begin the count again.
+                attempts = initial(kafka, wait.capture).attempts - earlier
                 if attempts > MOST_ATTEMPTS:
                     raise SourceError(
                         f"The connector of {name} has begun to read the tables {attempts} times and has never"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from connectors.base import Capture, Wait
 from connectors.postgres import PostgresSource
 from connectors.postgres.session import parameters, session
 from connectors.postgres.waits import open_transactions
+from headrace.control import source_check
 from headrace.model.errors import SourceError
-from headrace.model.finding import Severity
+from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 from tests.support.certificate import self_signed
 from tests.support.database import Database, fresh_database
@@ -213,6 +215,34 @@ def test_a_database_whose_bytes_have_no_meaning(server: Database) -> None:
     made = Database(psycopg.conninfo.make_conninfo(server.dsn, dbname="bytes"))
     made.run("CREATE TABLE t (id int PRIMARY KEY)")
     assert told(made)["SOURCE_ENCODING"].severity is Severity.ERROR
+    made.run("DO $$ BEGIN EXECUTE format('CREATE TABLE %I (id int PRIMARY KEY)', E'\\xfc'); END $$")
+    with pytest.raises(SourceError) as caught:
+        source_check.check(made.dsn)
+    assert caught.value.code == "SOURCE_ENCODING"
+
+
+def test_a_partition_that_is_locked_keeps_no_look_waiting(database: Database) -> None:
+    parted = TableId("public", "parted")
+    database.run(
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF parted DEFAULT",
+    )
+    source = PostgresSource(database.dsn)
+
+    def look() -> list[Finding]:
+        capture = Capture("locked", tuple(source.catalogue([parted])), "placeholder", "password")
+        source.large(capture.tables, 0)
+        source.hold(capture)
+        return source.preflight([parted], partitions=2)
+
+    with psycopg.connect(database.dsn) as other, ThreadPoolExecutor(1) as aside:
+        other.execute("LOCK TABLE leaf")
+        found = aside.submit(look)
+        try:
+            until(found.done)
+        finally:
+            other.rollback()
+    assert [one for one in found.result() if one.severity is Severity.ERROR] == []
 
 
 def test_too_few_connections_are_told_with_the_limit(database: Database) -> None:

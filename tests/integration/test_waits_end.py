@@ -1,0 +1,140 @@
+"""What `source add` waits for has an end: it says who is waited for, or how often, and leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Event, Thread
+
+import psycopg
+import pytest
+
+from connectors.postgres import patience
+from headrace.config.source import SourceSettings
+from headrace.control import lag, source, streaming
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.registry import Registry
+from headrace.model.errors import SourceError
+from tests.support.database import Database, fresh_database
+from tests.support.leftovers import left_by_source
+from tests.support.remedy import carry_out
+from tests.support.stack import RunningStack
+from tests.support.waiting import ended, stays, until
+
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+
+NAME = "awaited"
+BEAT = SourceSettings(heartbeat_ms=300)
+_COMES_BACK_S = 5.0
+"""Longer than the connector pauses before it begins again."""
+
+
+@pytest.fixture
+def database(stack: RunningStack, context: Context) -> Iterator[Database]:
+    with fresh_database(stack.endpoints.postgres_dsn, NAME) as made:
+        made.run(
+            "CREATE TABLE first (id int PRIMARY KEY)",
+            "CREATE TABLE second (id int PRIMARY KEY)",
+            "INSERT INTO first VALUES (1)",
+            "INSERT INTO second VALUES (1)",
+        )
+        yield made
+        if NAME in [entry.name for entry in Registry(context.registry).sources()]:
+            source.remove(context, NAME)
+
+
+def refused(context: Context, database: Database, code: str, say: source.Say = lambda _: None) -> SourceError:
+    """Return what the command is refused with, which has left nothing, nor makes anything later."""
+    with pytest.raises(SourceError) as caught:
+        source.add(context, NAME, database.dsn, settings=BEAT, say=say)
+    assert caught.value.code == code
+    stays(lambda: left_by_source(context, database, NAME) == {}, _COMES_BACK_S)
+    return caught.value
+
+
+def works(context: Context, database: Database) -> None:
+    source.add(context, NAME, database.dsn, settings=BEAT)
+    until(lambda: lag.measure(context).sources[0].state is lag.State.STREAMING)
+
+
+def test_a_table_that_stays_locked(
+    context: Context, database: Database, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_WITHIN_S", 1.0)
+    # Its session is ended.
+    with suppress(psycopg.OperationalError), psycopg.connect(database.dsn) as other:
+        other.execute("LOCK TABLE first IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM does
+        error = refused(context, database, "SOURCE_LOCKED")
+        assert f"process {other.info.backend_pid} of postgres in database {NAME}" in error.message
+        carry_out(error.hint.partition("  --")[0], stack.home.root, database.run)
+        works(context, database)
+
+
+def test_a_slot_that_waits_for_others(
+    context: Context, database: Database, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_SLOT_S", 2.0)
+    with (
+        fresh_database(stack.endpoints.postgres_dsn, "held_open") as elsewhere,
+        suppress(psycopg.OperationalError),  # its session is ended
+        psycopg.connect(elsewhere.dsn) as other,
+    ):
+        other.execute("CREATE TABLE held_open (i int)")
+        error = refused(context, database, "SOURCE_WAITS")
+        assert f"process {other.info.backend_pid} of postgres in database held_open" in error.message
+        assert error.hint.endswith(" -- then: add the source again")
+        carry_out(error.hint, stack.home.root, database.run)
+        works(context, database)
+
+
+def test_a_connector_that_somebody_stops_meanwhile(
+    context: Context, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_TASK_START_S", 2.0)
+    with psycopg.connect(database.dsn) as other:
+        other.execute("SELECT pg_current_xact_id()")
+
+        def say(doing: str) -> None:
+            if doing.startswith("Postgres waits"):
+                with Connect(context.connect_url) as connect:
+                    connect.stop(f"headrace_{NAME}")
+                other.rollback()
+
+        error = refused(context, database, "CONNECTOR_NOT_STARTED", say)
+    assert "STOPPED" in error.message
+    assert error.hint.endswith("Then: add the source again")
+    works(context, database)
+
+
+@pytest.mark.parametrize("table", ["first", "second"])
+def test_a_load_that_begins_again_and_again(
+    context: Context, database: Database, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """Before its first row, which the connector takes for a load that was read, or behind it."""
+    monkeypatch.setattr(streaming, "MOST_ATTEMPTS", 2)
+    waiting = f"application_name = 'headrace_{NAME}' AND wait_event_type = 'Lock'"
+    over, said = Event(), list[str]()
+
+    def end_readers() -> None:
+        while not over.wait(0.2):
+            database.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {waiting}")
+
+    thread = Thread(target=end_readers)
+    with psycopg.connect(database.dsn) as other:
+
+        def say(doing: str) -> None:
+            said.append(doing)
+            if doing.startswith("starting the connector"):
+                other.execute(f"LOCK TABLE {table}")
+
+        thread.start()
+        try:
+            error = refused(context, database, "SOURCE_LOAD_RESTARTS", say)
+        finally:
+            over.set()
+            ended(thread)
+    assert "3 times" in error.message
+    assert error.hint.endswith("add the source again")
+    assert [text for text in said if text.startswith(("reading the tables", "the connector was interrupted"))]
+    works(context, database)
