@@ -44,6 +44,7 @@ from sinks.unheld import refuse_unknown
 
 __all__ = [
     "add",
+    "before_adding",
     "captured_of",
     "open_sink",
     "opened_sink",
@@ -107,7 +108,7 @@ def add(
             say("checking the store")
             schemas = [table.schema for table in captured]
             findings = sink.check(schemas)
-            _refuse_unfit(findings)
+            refuse_unfit(before_adding(findings), SinkError, "SINK_UNFIT")
             entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
             refuse_shared(registry, entry)
             refuse_own(context, name, sink, schemas)
@@ -329,13 +330,15 @@ def trimmed(
     return {place[0]: first for place, (first, _) in ends.items() if first > whole.get(place, 0)}
 
 
-def _refuse_unfit(findings: Sequence[Finding]) -> None:
-    # There is no such sink yet: what would be changed is given at once.
-    told = [
+def before_adding(findings: Sequence[Finding]) -> list[Finding]:
+    """Return what a store's check says in words for a sink that is not there yet.
+
+    What would be changed of one that is there is given at once.
+    """
+    return [
         replace(found, hint=found.hint.replace(f"or {ROTATE}", "or ").replace(ROTATE, "Add it with "))
         for found in findings
     ]
-    refuse_unfit(told, SinkError, "SINK_UNFIT")
 
 
 def _set_paused(context: Context, name: str, paused: bool) -> None:

@@ -11,7 +11,7 @@ from headrace.control.claims import refuse_own, strangers
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
-from headrace.control.sink import captured_of, refuse_taken, trimmed
+from headrace.control.sink import before_adding, captured_of, refuse_taken, trimmed
 from headrace.control.sink_settings import checked_settings
 from headrace.control.sweeps import marks_to_pass
 from headrace.control.targets import refuse_ahead, refuse_shared
@@ -58,7 +58,7 @@ def check(
     )
     schemas = [table.schema for table in captured]
     with naming(origin.name, name), closing(kinds.build(kind, name, entry.settings)) as sink:
-        found = sink.check(schemas)
+        found = before_adding(sink.check(schemas))
         if any(finding.severity is Severity.ERROR for finding in found):
             return found
         entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}

@@ -6,11 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 __all__ = ["Database", "fresh_database"]
 
@@ -27,7 +30,7 @@ class Database:
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements, each in its own transaction; return the rows of the last one."""
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
+        with psycopg.connect(self.dsn, autocommit=True, client_encoding="UTF8") as connection:
             rows: list[tuple[Any, ...]] = []
             for statement in statements:
                 cursor = connection.execute(statement.encode())
@@ -40,14 +43,14 @@ class Database:
 
 
 @contextmanager
-def fresh_database(server_dsn: str, name: str) -> Iterator[Database]:
-    """Yield a new empty database; drop it, with slots that were left, at the end."""
+def fresh_database(server_dsn: str, name: str, options: LiteralString = "") -> Iterator[Database]:
+    """Yield a new empty database, made with ``options``; drop it, with slots that were left, at the end."""
     parts = urlsplit(server_dsn)
     identifier = sql.Identifier(name)
     drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier)
     with psycopg.connect(server_dsn, autocommit=True) as server:
         server.execute(drop)
-        server.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
+        server.execute(sql.SQL("CREATE DATABASE {} {}").format(identifier, sql.SQL(options)))
     try:
         yield Database(urlunsplit(parts._replace(path=f"/{quote(name)}")))
     finally:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -41,8 +43,11 @@ class Gate:
 
 
 @contextmanager
-def gate(url: str) -> Iterator[Gate]:
-    """Yield a gate before the server of this URL, which has the server's own user and password in it."""
+def gate(url: str, certificate: tuple[Path, Path] | None = None) -> Iterator[Gate]:
+    """Yield a gate before the server of this URL, which has the server's own user and password in it.
+
+    With files of a ``certificate`` and its key the gate is reached by TLS.
+    """
     made = Gate()
     parts = urlsplit(url)
     auth = httpx.BasicAuth(parts.username or "", parts.password or "")
@@ -82,6 +87,11 @@ def gate(url: str) -> Iterator[Gate]:
 
         listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         made.url = f"http://127.0.0.1:{listening.server_address[1]}"
+        if certificate is not None:
+            encryption = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            encryption.load_cert_chain(*certificate)
+            listening.socket = encryption.wrap_socket(listening.socket, server_side=True)
+            made.url = made.url.replace("http:", "https:")
         thread = threading.Thread(target=listening.serve_forever, daemon=True)
         thread.start()
         try:

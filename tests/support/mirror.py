@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.base import Keys
 from headrace.cli.context import open_context
@@ -19,6 +19,9 @@ from headrace.model.schema import TableSchema
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
 from tests.support.waiting import letters, settle, until
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 __all__ = ["KINDS", "Mirror", "mirrored", "store_settings"]
 
@@ -110,14 +113,15 @@ def mirrored(
     keys: Keys | None = None,
     partitions: int = 1,
     settings: Mapping[str, Any] = _AS_EVER,
+    options: LiteralString = "",
 ) -> Iterator[Mirror]:
     """Yield a database made by ``statements`` whose tables are being loaded into three sinks.
 
     ``policies`` says what these do when columns change, by the ends of their names; of ``partitions`` is each
-    table's topic, and ``settings`` are further ones of the source.
+    table's topic, ``settings`` are further ones of the source, and ``options`` those of the database.
     """
     context, stores = open_context(stack.home.root), store_settings(stack, name)
-    with fresh_database(stack.endpoints.postgres_dsn, name) as database:
+    with fresh_database(stack.endpoints.postgres_dsn, name, options) as database:
         database.run(*statements)
         given = SourceSettings(**{"heartbeat_ms": 300, "partitions": partitions, **settings})
         source.add(context, name, database.dsn, schemas=schemas, keys=keys, settings=given, wait=False)

@@ -1,19 +1,28 @@
-"""A real Redis server, with a prefix of one's own."""
+"""A real Redis server: the stack's, with a prefix of one's own, or another one with other settings."""
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import RedisError
 
+from headrace.local.ports import HOST, is_free
+from headrace.local.redis import _binary
 from headrace.model.finding import Severity
 from sinks.redis import RedisSink
 from tests.support.stack import RunningStack
+from tests.support.waiting import ended, until
 
-__all__ = ["Server", "redis_server"]
+__all__ = ["Server", "other_redis", "redis_server"]
+
+_PORTS = range(29_400, 32_000)
+"""A cluster's nodes speak to each other 10,000 above."""
 
 
 class Server:
@@ -42,3 +51,27 @@ def redis_server(stack: RunningStack) -> Iterator[Server]:
     for key in server.redis.scan_iter(match=server.prefix + "*", count=1000):
         server.redis.unlink(key)
     server.redis.close()
+
+
+@contextmanager
+def other_redis(folder: Path, **settings: str) -> Iterator[str]:
+    """Yield the URL of a server with files of its own in a folder; ``_`` in settings is a dash."""
+    port = next(port for port in _PORTS if is_free(port) and is_free(port + 10_000))
+    given = {"port": str(port), "bind": HOST, "dir": str(folder), "appendonly": "yes", "save": "", **settings}
+    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([str(_binary()), *words], stdout=log, stderr=log)
+    try:
+        with Redis(HOST, port) as redis:
+            until(lambda: _answers(redis))
+        yield f"redis://{HOST}:{port}"
+    finally:
+        process.terminate()
+        ended(process)
+
+
+def _answers(redis: Any) -> bool:
+    try:
+        return bool(redis.ping())
+    except RedisError:
+        return False

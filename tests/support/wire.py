@@ -1,4 +1,4 @@
-"""A TCP connection to a real server that breaks where a test says: in a request, or before its answer."""
+"""A TCP connection to a real server that breaks, or tells other answers, where a test says."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Wire:
         self._mark = b""
         self._upto: int | None = None
         self._times = 0
+        self._altered: tuple[bytes, bytes] | None = None
         self.broken = 0
 
     @property
@@ -46,6 +47,11 @@ class Wire:
         """
         with self._lock:
             self._mark, self._upto, self._times = mark, upto, times
+
+    def alter(self, told: bytes, other: bytes) -> None:
+        """Have every answer say ``other`` where the server says ``told``; both are equally long."""
+        assert len(told) == len(other)
+        self._altered = (told, other)
 
     def serve(self) -> None:
         """Take connections until it is closed."""
@@ -87,7 +93,7 @@ class Wire:
             while data := server.recv(_CHUNK):
                 if lost:
                     break
-                client.sendall(data)
+                client.sendall(data.replace(*self._altered) if self._altered else data)
         _end(client, server)
 
 
