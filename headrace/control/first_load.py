@@ -24,7 +24,7 @@ from headrace.control.runs.markers import there
 from headrace.control.runs.repository import Phase, active, all_of, topics_of
 from headrace.control.runs.start import hand_over, in_words, start, wait
 from headrace.control.snapshot import INITIAL, SnapshotState, initial
-from headrace.control.verdicts import LEFT_TO_RUN, State, Verdict, record, reword, standing
+from headrace.control.verdicts import LEFT_TO_RUN, RESTARTED, State, Verdict, record, reword, standing
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 Say = Callable[[str], None]
-RESTARTED = "FIRST_LOAD_RESTARTED"
 _WHY_AGAIN = "the first snapshot was broken off and began again"
 _WHY_LARGE = "the first load of large tables"
 _BEGINS_WITHIN_S = 120.0

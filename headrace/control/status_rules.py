@@ -1,7 +1,12 @@
-"""The rules by which a source and a table × sink get their word; the first that speaks decides."""
+"""The rules by which a source and a table × sink get their word.
+
+Facts compete: the worst decides, and its remedy is told. What only follows from a fact stands behind all of
+them: a store that nobody asks because its sink is paused is no worse than paused.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.config.pipeline import SchemaPolicy
@@ -13,7 +18,7 @@ from headrace.control.progress import TableProgress
 from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew, waiting_for
 from headrace.control.snapshot import MOST_ATTEMPTS
-from headrace.control.verdicts import EVERY_SINK, ORDER, State, Verdict
+from headrace.control.verdicts import EVERY_SINK, ORDER, RESTARTED, State, Verdict
 from headrace.model.errors import named
 
 __all__ = ["CLOCK_SLACK_S", "age_s", "proof_within_s", "source_verdict", "table_verdict"]
@@ -43,42 +48,44 @@ def _also(said: Verdict, alarm: str) -> Verdict:
     return replace(said, reason=f"{said.reason}; {alarm}".removeprefix("; ")) if alarm else said
 
 
+def _worst(facts: Iterable[Verdict | None], beside: Iterable[Verdict | None] = ()) -> Verdict | None:
+    """Return the worst of the facts, the first of equals; None without any.
+
+    Args:
+        facts: What was seen.
+        beside: Those of them that are named in short behind the reason when they are not the worst.
+    """
+    worst = max(filter(None, facts), key=lambda fact: ORDER.index(fact.state), default=None)
+    if worst is None:
+        return None
+    others = dict.fromkeys(_short(fact.reason) for fact in beside if fact is not None and fact is not worst)
+    named = "; ".join(short for short in others if short and short not in worst.reason)
+    return _also(worst, f"also: {named}" if named else "")
+
+
+def _short(reason: str) -> str:
+    return reason.partition("\n")[0].partition(";")[0]
+
+
 def _source(seen: SourceSeen) -> Verdict:
-    name = seen.entry.name
-    if seen.gap:
-        return Verdict(State.RESYNC_REQUIRED, seen.gap, START_OVER.format(name=name))
-    if (stopped := _stopped(seen)) is not None:
-        return stopped
-    if seen.silent:
-        reasons, hints = zip(*((part.reason, part.hint) for part in seen.silent), strict=True)
-        return Verdict(State.DEGRADED, "; ".join(reasons), "; ".join(dict.fromkeys(filter(None, hints))))
-    if seen.hold is not None and seen.hold.waits:
-        who, ends = waiting_for(seen.hold.waits)
-        return Verdict(State.SETUP, f"the connector waits for {who}", ends)
-    if not seen.loaded:
-        return _loading(seen)
-    if seen.connector is not None and not seen.connector.running:
-        return Verdict(State.DEGRADED, f"the connector is {seen.connector.task.lower()}")
-    if seen.hold is not None and moved(seen.entry, seen.hold):
-        said = "another server has taken over; the connector waits until it is proven that it lacks nothing"
-        return Verdict(State.DEGRADED, said, f"headrace source resume {name}")
-    if seen.hold is not None and not seen.hold.active:
-        return Verdict(State.DEGRADED, "the connector is not connected to its slot")
-    silence = age_s(seen.now_ms, seen.beat_ms)
-    if silence is not None and silence < -CLOCK_SLACK_S:
-        said = f"the database's clock was set back: the last heartbeat is of {-silence:.0f} s from now"
-        return Verdict(State.DEGRADED, f"{said}, so nothing tells how old it is")
-    allowed = max(SILENT_AFTER_S, BEATS_MISSED * seen.entry.settings["heartbeat_ms"] / 1000)
-    if silence is None or silence > allowed:
-        said = "no heartbeat" if silence is None else f"the last heartbeat is {silence:.0f} s old"
-        return Verdict(State.DEGRADED, f"{said}, so what was committed since is not proven to have arrived")
-    return Verdict(State.STREAMING)
+    facts = (
+        Verdict(State.RESYNC_REQUIRED, seen.gap, START_OVER.format(name=seen.entry.name))
+        if seen.gap
+        else None,
+        _connector(seen),
+        _silent(seen),
+        _moved(seen),
+        _clock_back(seen),
+        _waiting(seen),
+        None if seen.loaded else _loading(seen),
+    )
+    return _worst(facts, facts) or _unheard(seen) or Verdict(State.STREAMING)
 
 
-def _stopped(seen: SourceSeen) -> Verdict | None:
-    """Return the word for a connector that does not run and will not by itself."""
+def _connector(seen: SourceSeen) -> Verdict | None:
+    """Return the word for a connector that does not run."""
     name, connector = seen.entry.name, seen.connector
-    if connector is None:
+    if connector is None or connector.running:
         return None
     if connector.failed:
         return Verdict(State.FAILED, connector.trace, f"headrace source resume {name}")
@@ -90,6 +97,49 @@ def _stopped(seen: SourceSeen) -> Verdict | None:
         )
     if connector.connector == "ABSENT":
         return Verdict(State.FAILED, "Connect has lost the connector", START_OVER.format(name=name))
+    if not seen.loaded and not seen.attempts:
+        return Verdict(State.SETUP, "the connector is starting")
+    return Verdict(State.DEGRADED, f"the connector is {connector.task.lower()}")
+
+
+def _silent(seen: SourceSeen) -> Verdict | None:
+    if not seen.silent:
+        return None
+    reasons, hints = zip(*((part.reason, part.hint) for part in seen.silent), strict=True)
+    return Verdict(State.DEGRADED, "; ".join(reasons), "; ".join(dict.fromkeys(filter(None, hints))))
+
+
+def _moved(seen: SourceSeen) -> Verdict | None:
+    if seen.hold is None or not moved(seen.entry, seen.hold):
+        return None
+    said = "another server has taken over; the connector waits until it is proven that it lacks nothing"
+    return Verdict(State.DEGRADED, said, f"headrace source resume {seen.entry.name}")
+
+
+def _clock_back(seen: SourceSeen) -> Verdict | None:
+    silence = age_s(seen.now_ms, seen.beat_ms)
+    if silence is None or silence >= -CLOCK_SLACK_S:
+        return None
+    said = f"the database's clock was set back: the last heartbeat is of {-silence:.0f} s from now"
+    return Verdict(State.DEGRADED, f"{said}, so nothing tells how old it is")
+
+
+def _waiting(seen: SourceSeen) -> Verdict | None:
+    if seen.hold is None or not seen.hold.waits:
+        return None
+    who, ends = waiting_for(seen.hold.waits)
+    return Verdict(State.SETUP, f"the connector waits for {who}", ends)
+
+
+def _unheard(seen: SourceSeen) -> Verdict | None:
+    """Return the verdict when nothing proves that the connector delivers, though all seems to be well."""
+    if seen.hold is not None and not seen.hold.active:
+        return Verdict(State.DEGRADED, "the connector is not connected to its slot")
+    silence = age_s(seen.now_ms, seen.beat_ms)
+    allowed = max(SILENT_AFTER_S, BEATS_MISSED * seen.entry.settings["heartbeat_ms"] / 1000)
+    if silence is None or silence > allowed:
+        said = "no heartbeat" if silence is None else f"the last heartbeat is {silence:.0f} s old"
+        return Verdict(State.DEGRADED, f"{said}, so what was committed since is not proven to have arrived")
     return None
 
 
@@ -113,20 +163,26 @@ def table_verdict(
         behind: Records that the sink has not settled.
         freshness: Age of the table's state at the sink, seconds.
     """
-    stands = _standing(source, sink, table)
+    stands, engine, inherited = _standing(source, sink, table), _engine(sink), _inherited(verdict)
+    unwatched = None if engine or inherited else _unwatched(source)  # who looks rests with them
+    facts = (
+        stands if stands is not None and stands.state is State.RESYNC_REQUIRED else None,
+        _gap(source, sink, table),
+        engine,
+        _troubled(counters),
+        inherited,
+        stands,
+        _uncaptured(source, table),
+        _weakness(source, table),
+        _another_key(source, counters),
+        _rows_behind(source, sink.entry, table, counters),
+        _other_columns(source, sink.entry, counters),
+        unwatched,
+    )
     alarm = kafka_forgets(source.entry.settings, freshness) if behind else ""
     said = (
-        (stands if stands is not None and stands.state is State.RESYNC_REQUIRED else None)
-        or _gap(source, sink, table)
-        or _engine(sink)
-        or _troubled(counters)
-        or _inherited(verdict)
-        or stands
-        or _uncaptured(source, table)
-        or _weakness(source, table)
-        or _backlog(source, sink.entry, table, counters, behind, freshness)
-        or _unproven(sink)
-        or _unwatched(source)
+        _worst(facts, (engine, inherited))
+        or _worst((_backlog(behind, freshness), _unproven(sink)))
         or Verdict(State.STREAMING, _ignored(sink.entry, counters))
     )
     return _also(said, alarm)
@@ -135,13 +191,14 @@ def table_verdict(
 def _standing(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict | None:
     """Return the worst verdict of the registry upon the table."""
     name = sink.entry.name
-    mine = [
+    return _worst(
         Verdict(State(found.state), found.reason, found.remedy)
         for found in source.verdicts
         if found.topic == table.topic
         and (found.sink == name or (found.sink == EVERY_SINK and name not in found.healed))
-    ]
-    return max(mine, key=lambda found: ORDER.index(found.state), default=None)
+        # What a snapshot that began again may have left is looked for when it has ended.
+        and (source.loaded or found.code != RESTARTED)
+    )
 
 
 def _gap(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict | None:
@@ -276,36 +333,39 @@ def _ignored(sink: SinkEntry, counters: TableProgress) -> str:
     return f"{said}: ignored, as the sink is told to" if said else ""
 
 
-def _backlog(
-    source: SourceSeen,
-    sink: SinkEntry,
-    table: SourceTableEntry,
-    counters: TableProgress,
-    behind: int | None,
-    freshness: float | None,
+def _another_key(source: SourceSeen, counters: TableProgress) -> Verdict | None:
+    key = (counters.drift or {}).get("key")
+    if not key:
+        return None
+    said = f"the table's key is ({', '.join(key)}) now: other rows are meant than those mirrored"
+    return Verdict(State.FAILED, said, another_key(source.entry.name, source.sinks))
+
+
+def _rows_behind(
+    source: SourceSeen, sink: SinkEntry, table: SourceTableEntry, counters: TableProgress
 ) -> Verdict | None:
-    name = source.entry.name
-    drift, policy = counters.drift or {}, SchemaPolicy(sink.on_schema_change)
-    if drift.get("key"):
-        return Verdict(
-            State.FAILED,
-            f"the table's key is ({', '.join(drift['key'])}) now: other rows are meant than those mirrored",
-            another_key(name, source.sinks),
-        )
-    if counters.behind:
-        rows = "1 row is" if counters.behind == 1 else f"{counters.behind:,} rows are"
-        return Verdict(
-            State.DEGRADED,
-            f"{rows} behind: changes of theirs are in the dead letter queue",
-            f"headrace dlq list --sink {sink.name}; or {read_anew(source.entry, [table.schema])}",
-        )
+    if not counters.behind:
+        return None
+    rows = "1 row is" if counters.behind == 1 else f"{counters.behind:,} rows are"
+    return Verdict(
+        State.DEGRADED,
+        f"{rows} behind: changes of theirs are in the dead letter queue",
+        f"headrace dlq list --sink {sink.name}; or {read_anew(source.entry, [table.schema])}",
+    )
+
+
+def _other_columns(source: SourceSeen, sink: SinkEntry, counters: TableProgress) -> Verdict | None:
     said = _difference(counters)
-    if said and policy is not SchemaPolicy.IGNORE:
-        return Verdict(
-            State.DEGRADED,
-            f"the table's columns are not those mirrored ({said})",
-            f"headrace source refresh {name}",
-        )
+    if not said or SchemaPolicy(sink.on_schema_change) is SchemaPolicy.IGNORE:
+        return None
+    return Verdict(
+        State.DEGRADED,
+        f"the table's columns are not those mirrored ({said})",
+        f"headrace source refresh {source.entry.name}",
+    )
+
+
+def _backlog(behind: int | None, freshness: float | None) -> Verdict | None:
     if behind and (freshness is None or freshness > FRESH_WITHIN_S):
         return Verdict(State.CATCHING_UP, f"{behind:,} records to apply")
     return None

@@ -17,6 +17,7 @@ __all__ = [
     "LEFT_TO_RUN",
     "ORDER",
     "REFRESHED",
+    "RESTARTED",
     "RETYPED",
     "UNTIL_READ",
     "State",
@@ -38,6 +39,9 @@ LEFT_TO_RUN = "SOURCE_FIRST_LOAD"
 
 LEFT_OUT = "RECOVERY_LEFT_OUT"
 """Code of the verdict upon a table whose target a recovery could not make right, until it is made anew."""
+
+RESTARTED = "FIRST_LOAD_RESTARTED"
+"""Code of the verdict upon a table that a first snapshot may have read before it was broken off."""
 
 UNTIL_READ = (FIRST_LOAD, LEFT_TO_RUN)
 

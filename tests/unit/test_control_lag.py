@@ -3,102 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from connectors.base import Hold
 from headrace.control.connect import ConnectorState
 from headrace.control.lag import LagReport, State, TableLag, judge
 from headrace.control.observation import Next, Silence, SinkSeen, SourceSeen
-from headrace.control.progress import SinkProgress, TableProgress
-from headrace.control.registry import SinkEntry, SourceEntry, SourceTableEntry, VerdictEntry
-from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from headrace.control.progress import TableProgress
+from headrace.control.registry import SinkEntry
+from headrace.model.schema import TableId
+from tests.support.observed import NOW, PROGRESS, SINK, SOURCE, TOPIC, hold, observed_source, verdict
 
-NOW = 1_800_000_000_000
-TOPIC = "shop.public.orders"
-RUNNING = ConnectorState("RUNNING", "RUNNING", "")
 FAILED = ConnectorState("RUNNING", "FAILED", "boom")
 ABSENT = ConnectorState("ABSENT", "ABSENT", "")
 UNASSIGNED = ConnectorState("RUNNING", "UNASSIGNED", "")
-
-
-def _schema() -> TableSchema:
-    return TableSchema(TableId("public", "orders"), (Column("id", LogicalType.INT64),), ("id",))
-
-
-def _source_entry() -> SourceEntry:
-    table = SourceTableEntry(
-        source="shop", topic=TOPIC, place=0, topic_id="t1", epoch=3, table=_schema().as_dict()
-    )
-    return SourceEntry(
-        name="shop",
-        kind="postgres",
-        address="postgresql://db/shop",
-        placeholder="__x",
-        settings={"heartbeat_ms": 1000},
-        system="77",
-        created_ms=NOW - 90_000,
-        loaded_ms=NOW - 80_000,
-        gap=None,
-        tables=[table],
-    )
-
-
-def _hold(**changes: Any) -> Hold:
-    known: dict[str, Any] = {
-        "exists": True,
-        "active": True,
-        "lost": "",
-        "confirmed": 500,
-        "held_bytes": 100,
-        "unconfirmed_bytes": 10,
-        "spare_bytes": None,
-        "system": "77",
-        "now_ms": NOW,
-    }
-    return Hold(**{**known, **changes})
-
-
-SOURCE = SourceSeen(
-    entry=_source_entry(),
-    connector=RUNNING,
-    hold=_hold(),
-    loaded=True,
-    gap="",
-    beat_ms=NOW - 500,
-    ends={(TOPIC, 0): (0, 1000)},
-    topic_ids={TOPIC: "t1"},
-    now_ms=NOW,
-    unwatched_s=1.0,
-)
-PROGRESS = SinkProgress(
-    state="running",
-    error=None,
-    updated_ms=NOW - 200,
-    first_row_ms=NOW - 70_000,
-    next_offsets={(TOPIC, 0): 1000},
-    tables={"public.orders": TableProgress(applied=1000, last_commit_ms=NOW - 60_000)},
-    latency_ms={"p50": 150, "p99": 300, "count": 10},
-    checked_ms=NOW - 400,
-)
-SINK = SinkSeen(
-    entry=SinkEntry(
-        name="search",
-        kind="elasticsearch",
-        source="shop",
-        settings={},
-        tables={TOPIC: {"alias": "shop-public-orders"}},
-        incomplete={},
-        on_schema_change="lenient",
-        created_ms=NOW - 70_000,
-    ),
-    paused=False,
-    progress=PROGRESS,
-    engine="ready",
-    following={},
-    now_ms=NOW,
-)
 
 
 def _report(source: SourceSeen = SOURCE, sink: SinkSeen = SINK) -> LagReport:
@@ -140,7 +58,7 @@ def test_a_new_table_is_a_note_with_its_two_commands_and_changes_no_state() -> N
 
 
 def test_a_table_whose_first_rows_are_being_read_is_not_in_sync() -> None:
-    loading = _verdict(state="snapshotting", code="TABLE_FIRST_LOAD")
+    loading = verdict(state="snapshotting", code="TABLE_FIRST_LOAD")
     report = _report(replace(SOURCE, verdicts=(loading,)))
     assert (report.in_sync, report.tables[0].state) == (False, State.SNAPSHOTTING)
 
@@ -269,7 +187,7 @@ def _silence(reason: str) -> Silence:
         (replace(SOURCE, loaded=False, attempts=2), State.SNAPSHOTTING, "for the 2. time"),
         (replace(SOURCE, loaded=False, attempts=6), State.DEGRADED, "begun 6 times"),
         (replace(SOURCE, connector=UNASSIGNED), State.DEGRADED, "unassigned"),
-        (replace(SOURCE, hold=_hold(active=False)), State.DEGRADED, "not connected to its slot"),
+        (replace(SOURCE, hold=hold(active=False)), State.DEGRADED, "not connected to its slot"),
         (replace(SOURCE, beat_ms=NOW - 11_000), State.DEGRADED, "heartbeat is 11 s old"),
         (replace(SOURCE, beat_ms=None), State.DEGRADED, "no heartbeat"),
     ],
@@ -327,7 +245,7 @@ def test_a_sink_that_could_not_load_from_the_beginning_is_not_green() -> None:
 
 def test_before_the_first_snapshot_a_missing_slot_is_no_loss() -> None:
     fresh = replace(
-        SOURCE, loaded=False, hold=_hold(exists=False, active=False, lost="the slot does not exist")
+        SOURCE, loaded=False, hold=hold(exists=False, active=False, lost="the slot does not exist")
     )
     assert _one(source=fresh).state is State.SNAPSHOTTING
     assert _one(source=fresh).freshness_seconds is None
@@ -340,43 +258,27 @@ def test_the_report_is_ready_for_json() -> None:
     assert value["sinks"][0]["latency_ms"]["p50"] == 150
 
 
-def _verdict(**changes: Any) -> VerdictEntry:
-    known: dict[str, Any] = {
-        "source": "shop",
-        "topic": TOPIC,
-        "sink": "",
-        "code": "TYPE",
-        "state": "resync_required",
-        "reason": "the type of amount has changed",
-        "remedy": "headrace resnapshot shop public.orders",
-        "first_ms": NOW,
-        "last_ms": NOW,
-        "healed": {},
-    }
-    return VerdictEntry(**{**known, **changes})
-
-
 def test_a_verdict_that_stands_is_the_table_s_word() -> None:
-    found = _one(replace(SOURCE, verdicts=(_verdict(),)))
+    found = _one(replace(SOURCE, verdicts=(verdict(),)))
     assert (found.state, found.remedy) == (State.RESYNC_REQUIRED, "headrace resnapshot shop public.orders")
-    assert not _report(replace(SOURCE, verdicts=(_verdict(state="degraded"),))).in_sync
-    assert _one(replace(SOURCE, verdicts=(_verdict(sink="other"),))).state is State.STREAMING
-    assert _one(replace(SOURCE, verdicts=(_verdict(healed={"search": NOW}),))).state is State.STREAMING
+    assert not _report(replace(SOURCE, verdicts=(verdict(state="degraded"),))).in_sync
+    assert _one(replace(SOURCE, verdicts=(verdict(sink="other"),))).state is State.STREAMING
+    assert _one(replace(SOURCE, verdicts=(verdict(healed={"search": NOW}),))).state is State.STREAMING
 
 
 @pytest.mark.parametrize(("held", "spare", "said"), [(9, 1, True), (9, 4, False), (9, None, False)])
 def test_a_slot_that_nears_its_end_is_told(held: int, spare: int | None, said: bool) -> None:
-    report = _report(replace(SOURCE, hold=_hold(held_bytes=held << 20, spare_bytes=spare and spare << 20)))
+    report = _report(replace(SOURCE, hold=hold(held_bytes=held << 20, spare_bytes=spare and spare << 20)))
     assert report.sources[0].state is State.STREAMING
     assert ("the slot is lost when 1 MiB more" in report.sources[0].reason) == said
     assert report.in_sync
-    hold = _hold(held_bytes=held << 20, spare_bytes=spare and spare << 20, active=False)
-    assert ("the slot is lost when" in _report(replace(SOURCE, hold=hold)).sources[0].reason) == said
+    away = hold(held_bytes=held << 20, spare_bytes=spare and spare << 20, active=False)
+    assert ("the slot is lost when" in _report(replace(SOURCE, hold=away)).sources[0].reason) == said
 
 
 @pytest.mark.parametrize(("kept_s", "said"), [(100, True), (1000, False), (-0.001, False)])
 def test_a_sink_that_kafka_will_not_wait_for_is_told_in_time(kept_s: float, said: bool) -> None:
-    entry = _source_entry()
+    entry = observed_source()
     entry.settings = {**entry.settings, "retention_ms": int(kept_s * 1000)}
     paused = replace(SINK, paused=True, progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 900}))
     paused = replace(paused, following={TOPIC: Next(NOW - 90_000, snapshot=False)})
