@@ -22,7 +22,7 @@ from headrace.control.context import Context
 from headrace.control.gap import another_key
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import origin_of, rewrite, withheld
-from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
+from headrace.control.registry import Registry, SinkEntry, SourceEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.start import in_words, start, wait
@@ -161,7 +161,7 @@ def refresh(
     registry = Registry(context.registry)
     look_now(context, name)  # what it finds is mended here, too
     with alone(context):
-        seen_ms = now_ms()
+        seen_ms = registry.moment(name)
         changed = changes(context, name, sinks)
         if not changed:
             return []

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine, event, inspect, select, text
+from sqlalchemy import create_engine, event, func, inspect, select, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DatabaseError
@@ -24,6 +24,7 @@ from headrace.control.entries import (
     DeadLetterEntry,
     DeadLetterFile,
     JournalEntry,
+    RecoveryEntry,
     ResnapshotEntry,
     SinkEntry,
     SourceEntry,
@@ -45,6 +46,7 @@ __all__ = [
     "TopicEntry",
     "VerdictEntry",
     "living",
+    "moment",
     "now_ms",
 ]
 
@@ -179,8 +181,9 @@ class Registry:
         """Note, as of now, that rows of some topics older than an offset lack something at the sink."""
         with self.begin() as session:
             found = session.get_one(SinkEntry, sink)
+            at = moment(session, found.source)
             found.incomplete = {**found.incomplete, **firsts}
-            found.incomplete_ms = {**found.incomplete_ms, **dict.fromkeys(firsts, now_ms())}
+            found.incomplete_ms = {**found.incomplete_ms, **dict.fromkeys(firsts, at)}
 
     def completed(self, sink: str, topic: str, begun_ms: int) -> None:
         """Note that a run which began at ``begun_ms`` has given the sink every row of the topic's table.
@@ -191,6 +194,11 @@ class Registry:
             found = session.get(SinkEntry, sink)
             if found is not None and found.incomplete_ms.get(topic, 0) < begun_ms:
                 found.incomplete = {name: first for name, first in found.incomplete.items() if name != topic}
+
+    def moment(self, source: str) -> int:
+        """Return a time for what begins now with a source, see :func:`moment`."""
+        with self.begin() as session:
+            return moment(session, source)
 
     def heard(self, source: SourceEntry, offset: int, *, in_gap: bool = False) -> None:
         """Note up to where the connector's notifications of a source are read, ``in_gap`` also then."""
@@ -268,6 +276,23 @@ class Registry:
         """Write a line to the journal."""
         with self.begin() as session:
             session.add(JournalEntry(at_ms=now_ms(), subject=subject, event=what, detail=detail))
+
+
+def moment(session: Session, source: str) -> int:
+    """Return the time, Unix milliseconds, or a later one: it is after all that is noted of a source.
+
+    What is found wrong and what is read anew are put in order by these times. By those of a clock that was
+    set back a run would heal what was found after it had begun.
+    """
+    noted = [
+        session.scalar(select(func.max(VerdictEntry.last_ms)).where(VerdictEntry.source == source)),
+        session.scalar(select(func.max(ResnapshotEntry.begun_ms)).where(ResnapshotEntry.source == source)),
+    ]
+    for times in session.scalars(select(SinkEntry.incomplete_ms).where(SinkEntry.source == source)):
+        noted += times.values()
+    if (recovery := session.get(RecoveryEntry, source)) is not None:
+        noted.append(recovery.plan.get("reading_ms"))
+    return max([now_ms(), *(int(at) + 1 for at in noted if at is not None)])
 
 
 def living(session: Session, source: SourceEntry) -> SourceEntry | None:

@@ -124,7 +124,7 @@ def add(
         lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
         # What a run has shown to be gone is removed at the end; nobody is to take it for whole until then.
         entry.incomplete = {**unread, **{topic: max(told.marks) for topic, told in passed.items()}, **lost}
-        entry.incomplete_ms = dict.fromkeys(entry.incomplete, now_ms())
+        entry.incomplete_ms = dict.fromkeys(entry.incomplete, registry.moment(origin.name))
         with registry.begin() as session:
             session.add(entry)
         undo.callback(_unregister, registry, name)

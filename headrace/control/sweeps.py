@@ -9,7 +9,7 @@ from headrace.config.request import Request
 from headrace.control.context import Context
 from headrace.control.desk import ask
 from headrace.control.progress import wait_settled
-from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.runs.repository import active, topics_of
 from headrace.control.verdicts import UNTIL_READ, standing
 from headrace.model.position import Position
@@ -95,4 +95,4 @@ def sweep_new_sink(
     for table in chosen:
         ask_sweep(context, entry.name, table, passed[table.topic].marks)
         if table.topic not in unread:
-            registry.completed(entry.name, table.topic, now_ms() + 1)
+            registry.completed(entry.name, table.topic, registry.moment(entry.source))

@@ -8,7 +8,7 @@ from enum import Enum
 
 from sqlalchemy import select
 
-from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictEntry, living, now_ms
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictEntry, living, moment
 
 __all__ = [
     "EVERY_SINK",
@@ -118,15 +118,16 @@ def record(
     news: list[str] = []
     name = source.name
     with registry.begin() as session:
+        at = moment(session, name)
         for topic in topics if living(session, source) else ():
             key = (name, topic, sink, code)
             found = session.get(VerdictEntry, key)
             if found is None:
-                found = VerdictEntry(source=name, topic=topic, sink=sink, code=code, first_ms=now_ms())
+                found = VerdictEntry(source=name, topic=topic, sink=sink, code=code, first_ms=at)
                 session.add(found)
                 news.append(topic)
             found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
-            found.last_ms, found.healed = now_ms(), {}
+            found.last_ms, found.healed = at, {}
     for topic in news:
         registry.note(f"source {name}", "verdict", topic=topic, sink=sink, code=code, reason=verdict.reason)
     return news
@@ -184,10 +185,8 @@ def follow_types(registry: Registry, source: str, topics: Iterable[str], seen_ms
             found = session.get(VerdictEntry, (source, topic, EVERY_SINK, RETYPED))
             if found is not None and found.last_ms < seen_ms:
                 told = {name: getattr(found, name) for name in _KEPT}
-                told |= {
-                    "last_ms": now_ms(),
-                    "healed": {},
-                }  # what was read until now was read by the old ones
+                # What was read until now was read by the old ones.
+                told |= {"last_ms": moment(session, source), "healed": {}}
                 session.delete(found)
                 session.merge(
                     VerdictEntry(source=source, topic=topic, sink=EVERY_SINK, code=_FOLLOWED, **told)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.control.registry import Registry, SinkEntry
+from headrace.control.registry import Registry, SinkEntry, now_ms
+from headrace.control.runs.repository import change, insert
 from headrace.control.verdicts import State, Verdict, healed, over, record, reword, standing
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
@@ -67,6 +68,28 @@ def test_what_is_seen_again_is_healed_by_no_earlier_run(registry: Registry) -> N
     healed(registry, "shop", TOPIC, "cache", LATER)
     record(registry, registry.source("shop"), [TOPIC], "TYPE", WRONG)
     assert not standing(registry, "shop")[0].healed
+
+
+def test_a_clock_that_is_set_back_heals_nothing_that_is_found_after_a_run_has_begun(
+    registry: Registry,
+) -> None:
+    """A run that began by a clock that was ahead, and a look after it was put right."""
+    ahead = now_ms() + 3_600_000
+    run = insert(registry, "shop", [TOPIC], ["cache", "search"], queue=False, why="")
+    change(registry, run.id, begun_ms=ahead)
+    record(registry, registry.source("shop"), [TOPIC], "TYPE", WRONG)
+    registry.incomplete("cache", {TOPIC: 7})
+    healed(registry, "shop", TOPIC, "cache", ahead)
+    registry.completed("cache", TOPIC, ahead)
+    assert [found.healed for found in standing(registry, "shop")] == [{}]
+    assert registry.sink("cache").incomplete == {TOPIC: 7}
+    # One that begins after the look heals it, by the same clock.
+    later = change(registry, run.id, begun_ms=registry.moment("shop")).begun_ms
+    healed(registry, "shop", TOPIC, "cache", later)
+    healed(registry, "shop", TOPIC, "search", later)
+    registry.completed("cache", TOPIC, later)
+    assert not standing(registry, "shop")
+    assert registry.sink("cache").incomplete == {}
 
 
 def test_a_verdict_on_one_sink_goes_with_that_sink_s_run(registry: Registry) -> None:

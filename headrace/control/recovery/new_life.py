@@ -16,7 +16,7 @@ from headrace.control.epochs import next_epochs
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import spec_path, withhold
 from headrace.control.recovery.job import Job
-from headrace.control.registry import Registry, now_ms
+from headrace.control.registry import Registry
 from headrace.control.remedies import recover as again
 from headrace.control.remedies import then
 from headrace.control.runs.repository import leave_behind
@@ -91,7 +91,7 @@ def begin_life(job: Job) -> int:
         # Columns may have other types than before the gap. What a later look finds has a later time.
         capture = replace(capture_now(source, capture), timeline=hold.timeline)
         _register(registry, name, capture)
-        reading_ms = now_ms()
+        reading_ms = registry.moment(name)
         job.say("starting the connector: it reads every table")
         connect.create(capture.connector, source.properties(capture))
         connect.halt(capture.connector, again=f"headrace recover {name}")

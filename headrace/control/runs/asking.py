@@ -119,7 +119,8 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
             "rounds": 0,
         }
         plan["columns"] = _columns(job, source, capture)
-        run = change(job.registry, job.name, plan, phase=Phase.READING, begun_ms=now_ms(), counts={})
+        begun_ms = job.registry.moment(run.source)
+        run = change(job.registry, job.name, plan, phase=Phase.READING, begun_ms=begun_ms, counts={})
     wanted = asked_for(job, run)
     rows = {
         table.schema.table: [Key.of(parts) for parts in keys]

@@ -99,7 +99,7 @@ def insert(
         id=uuid.uuid4().hex[:12],
         source=source,
         phase=Phase.QUEUED.value,
-        begun_ms=now_ms(),
+        begun_ms=registry.moment(source),
         asked_ms=now_ms(),
         plan={"topics": list(topics), "sinks": list(sinks), "marks": {}, **plan},
         who=_user(),
