@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 from connectors.watch import Trouble
 from headrace.model.schema import TableSchema
 
-__all__ = ["Rows", "came_and_went", "changed"]
+__all__ = ["Rows", "came_and_went", "changed", "lacking", "unlike_registered"]
 
-_NAME, _NATIVE, _TYPE, _GENERATED, _VERSION, _MISSING, _DEFAULT = range(7)
+_NAME, _NATIVE, _TYPE, _GENERATED, _VERSION, _MISSING, _DEFAULT, _SAID = range(8)
+_COMPUTED = "column {name} is computed by the database now, and no record carries it"
+_RETYPED = "column {name} is of another type: {old} became {new}"
 Table = Mapping[str, Any]
 
 
@@ -28,30 +31,59 @@ class Rows:
     before_coming: Callable[[str, str], bool]
 
 
+def unlike_registered(schema: TableSchema, now: Table) -> Iterator[Trouble]:
+    """Yield, where there is no look before, what became of columns between registration and this look."""
+    for column in (now["columns"] or {}).values():
+        known = schema.by_name.get(column[_NAME])
+        if known is None:
+            continue
+        if column[_GENERATED] and not known.computed:
+            yield Trouble(schema.table, "COLUMN_RETYPED", True, _COMPUTED.format(name=known.name))
+        elif _bare(known.native) != _bare(column[_NATIVE]):
+            what = _RETYPED.format(name=known.name, old=known.native, new=column[_NATIVE])
+            yield Trouble(schema.table, "COLUMN_RETYPED", True, what)
+
+
+def _bare(native: str) -> str:
+    """Return a type's name without its modifier, and as every session spells it."""
+    return re.sub(r'\([^)]*\)|"', "", native).rpartition(".")[2]
+
+
+def lacking(schema: TableSchema, now: Table) -> list[str]:
+    """Return the captured columns that the table does not have."""
+    there = {column[_NAME] for column in (now["columns"] or {}).values()}
+    return sorted(set(schema.by_name) - there)
+
+
 def changed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]:
     """Yield what happened to the table's columns and their types between two looks."""
     captured = set(schema.by_name)
     was, are = before["columns"] or {}, now["columns"] or {}
     places = {column[_NAME]: number for number, column in was.items()}
+    files = {oid: unit["file"] for oid, unit in (before["units"] or {}).items()}
+    moved = [
+        oid for oid, unit in (now["units"] or {}).items() if files.get(oid, unit["file"]) != unit["file"]
+    ]
     for number, column in are.items():
         name = column[_NAME]
+        if name in captured and name in before.get("lacking", ()):
+            what = f"column {name} was gone for a while, and records of then lack its values"
+            yield Trouble(schema.table, "COLUMN_AWAY", True, what)
         if name not in captured or name not in places:
             continue
         old = was[places[name]]
         if places[name] != number:
             yield Trouble(schema.table, "COLUMN_ANEW", True, f"column {name} is another one of the same name")
         if column[_GENERATED] and not old[_GENERATED]:
-            what = f"column {name} is computed by the database now, and no record carries it"
-            yield Trouble(schema.table, "COLUMN_RETYPED", True, what)
+            yield Trouble(schema.table, "COLUMN_RETYPED", True, _COMPUTED.format(name=name))
         elif old[_TYPE] != column[_TYPE]:
-            what = f"column {name} is of another type: {old[_NATIVE]} became {column[_NATIVE]}"
+            what = _RETYPED.format(name=name, old=old[_NATIVE], new=column[_NATIVE])
             yield Trouble(schema.table, "COLUMN_RETYPED", True, what)
+        elif not moved and _taken_back(old, column):
+            what = f"column {name} may have had another name or type for a while"
+            yield Trouble(schema.table, "COLUMN_AWAY", True, what)
     yield from _labels(schema, captured, before, now)
     yield from _renamed(schema, before, now)
-    files = {oid: unit["file"] for oid, unit in (before["units"] or {}).items()}
-    moved = [
-        oid for oid, unit in (now["units"] or {}).items() if files.get(oid, unit["file"]) != unit["file"]
-    ]
     rewritten = [
         column[_NAME]
         for number, column in are.items()
@@ -60,6 +92,18 @@ def changed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]
     if moved and rewritten:
         what = f"its rows were rewritten and column {', '.join(rewritten)} with them"
         yield Trouble(schema.table, "TABLE_REWRITTEN", True, what)
+
+
+def _taken_back(before: list[Any], now: list[Any]) -> bool:
+    """Return whether a column's row in the catalogue was written anew and says the same.
+
+    A new default writes it twice. Of a column with rights of its own nothing is told: giving one that is
+    there writes it, too.
+    """
+    if before[_VERSION] == now[_VERSION] or before[_DEFAULT] != now[_DEFAULT]:
+        return False
+    # Facts of an older version do not tell what the row says.
+    return len(before) > _SAID and before[_SAID] is not None and before[_SAID] == now[_SAID]
 
 
 def _labels(schema: TableSchema, captured: Collection[str], before: Table, now: Table) -> Iterator[Trouble]:

@@ -29,7 +29,8 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
       OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
   (SELECT jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, format_type(a.atttypid, a.atttypmod),
-       a.atttypid::bigint, a.attgenerated::text, a.xmin::text, a.atthasmissing, d.oid::bigint))
+       a.atttypid::bigint, a.attgenerated::text, a.xmin::text, a.atthasmissing, d.oid::bigint,
+       CASE WHEN a.attacl IS NULL THEN md5(a::text) END))
    FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
   (WITH RECURSIVE used AS (
@@ -71,6 +72,16 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
                WHERE i.indrelid = l.oid AND i.indisvalid
                  AND CASE l.relreplident WHEN 'i' THEN i.indisreplident
                      ELSE i.indisprimary AND i.indimmediate END),
+       'anchor', (SELECT CASE WHEN k.oid IS NOT NULL THEN jsonb_build_array('constraint', k.oid::bigint)
+                              WHEN i.xmin = x.xmin AND NOT EXISTS (SELECT FROM pg_attribute a
+                                  WHERE a.attrelid = x.oid AND a.xmin = x.xmin)
+                              THEN jsonb_build_array('swapped', i.indexrelid::bigint)
+                              ELSE jsonb_build_array('index', i.indexrelid::bigint) END
+                  FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+                  LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u')
+                  WHERE i.indrelid = l.oid
+                    AND CASE l.relreplident WHEN 'i' THEN i.indisreplident
+                        WHEN 'd' THEN i.indisprimary ELSE false END),
        'indexes', (SELECT jsonb_object_agg(i.indexrelid, jsonb_build_array(i.xmin::text,
                        md5(to_jsonb(i)::text))) FROM pg_index i
                    WHERE i.indrelid = l.oid AND i.indisunique AND i.indimmediate)))

@@ -136,9 +136,22 @@ def taken_back(
             oid in indexes and indexes[oid][0] != index[0] and indexes[oid][1] == index[1]
             for oid, index in (unit["indexes"] or {}).items()
         )
+        again = again or _remade(old.get("anchor"), unit["anchor"])
         # Without an index only the table's own row tells; a GRANT that changes nothing looks the same.
         same = old["version"] != unit["version"] and old["said"] == unit["said"]
         if again or (full and unit["identity"] == "f" and same):
             said = "its replica identity may have been another one for a while"
             yield Trouble(schema.table, "IDENTITY_TAKEN_BACK", True, said)
             return
+
+
+def _remade(before: list[Any] | None, now: list[Any] | None) -> bool:
+    """Return whether the index of a replica identity, or its constraint, was dropped and made anew.
+
+    REINDEX CONCURRENTLY puts another index in its place, too: at one moment, which the rows of the index in
+    the catalogue tell, and later than its columns were made.
+    """
+    if before is None or now is None:  # facts of an older version, or none that could be compared
+        return False
+    (_, was), (kind, is_now) = before, now
+    return bool(was != is_now and kind != "swapped")

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from connectors.base import Capture, Hold
 from connectors.postgres import catalogue, history, identity, setup
-from connectors.postgres.differences import Rows, came_and_went, changed
+from connectors.postgres.differences import Rows, came_and_went, changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
 from connectors.postgres.session import Session, connect, identifier, rows
@@ -25,6 +25,7 @@ __all__ = ["PostgresWatch"]
 _PATIENCE = (
     "-c statement_timeout=10s -c lock_timeout=100ms -c jit=off -c default_transaction_read_only=off"
     " -c synchronous_commit=local -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0"
+    " -c quote_all_identifiers=off"
 )
 _ROWS_PATIENCE_MS = 2_000
 _PUBLICATION = ""
@@ -61,7 +62,11 @@ class PostgresWatch:
             raise SourceError(
                 "The database cannot be looked at just now.", code="SOURCE_UNREACHABLE"
             ) from error
-        told: dict[str, Any] = {table.quoted: dict(row) for table, row in facts.tables.items()}
+        told: dict[str, Any] = {
+            schema.table.quoted: {**row, "lacking": lacking(schema, row)}
+            for schema in self._capture.tables
+            for row in (facts.tables[schema.table],)
+        }
         told[_PUBLICATION] = {
             "publication": facts.publication,
             "horizon": facts.horizon,
@@ -103,6 +108,8 @@ class PostgresWatch:
             full = self._full.get(schema.table, [])
             yield from wrong_now(schema, now, facts, full)
             yield from self._release(connection, schema, now, facts)
+            if before is None:
+                yield from unlike_registered(schema, now)
             if before is None or before["oid"] is None or now["oid"] is None:
                 continue
             if before["oid"] != now["oid"]:

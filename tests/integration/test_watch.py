@@ -150,6 +150,27 @@ def test_a_publication_that_is_changed_and_put_back_is_remembered(database: Data
         source.teardown(capture)
 
 
+def test_a_column_is_compared_with_what_is_mirrored_and_remembered_while_it_is_gone(
+    database: Database,
+) -> None:
+    source, capture = captured(database)
+    database.run("ALTER TABLE retyped ALTER at TYPE date", "ALTER TABLE quiet ALTER w TYPE varchar(30)")
+    watch = source.watch(capture)
+    try:
+        first = watch.look({})  # nothing is known of before but what is registered
+        assert codes(first) == {"retyped": {"COLUMN_RETYPED"}}
+        assert codes(watch.look(first.facts)) == {}
+        database.run("ALTER TABLE quiet DROP v", "ALTER TABLE doubled RENAME amount TO sum")
+        facts = watch.look(watch.look(first.facts).facts).facts
+        database.run("ALTER TABLE quiet ADD v text", "ALTER TABLE doubled RENAME sum TO amount")
+        back = watch.look(facts)
+        assert codes(back) == {"quiet": {"COLUMN_AWAY"}, "doubled": {"COLUMN_AWAY"}}
+        assert codes(watch.look(back.facts)) == {}
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
 def test_a_database_that_has_forgotten_our_mark_went_back(database: Database) -> None:
     source, capture = captured(database)
     watch = source.watch(capture)

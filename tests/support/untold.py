@@ -45,8 +45,16 @@ CREATE TABLE loose (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
 CREATE TABLE loose_a PARTITION OF loose FOR VALUES FROM (0) TO (100);
 CREATE TABLE unlogged (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
 CREATE TABLE unlogged_a PARTITION OF unlogged FOR VALUES FROM (0) TO (100);
+CREATE TABLE renamed (id int PRIMARY KEY, v text);
+CREATE TABLE rounded (id int PRIMARY KEY, amount numeric(10, 2) DEFAULT 1);
+CREATE TABLE rekeyed (id int PRIMARY KEY, email text NOT NULL);
+CREATE TABLE remade (id int PRIMARY KEY, email text NOT NULL);
+CREATE UNIQUE INDEX remade_id ON remade (id);
+ALTER TABLE remade REPLICA IDENTITY USING INDEX remade_id;
 CREATE TABLE quiet (id int PRIMARY KEY, v text, n numeric(10, 2) DEFAULT 5, w varchar(10));
 CREATE TABLE cut (id int PRIMARY KEY, v text);
+CREATE UNIQUE INDEX cut_id ON cut (id);
+ALTER TABLE cut REPLICA IDENTITY USING INDEX cut_id;
 CREATE TABLE parted (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
 CREATE TABLE parted_a PARTITION OF parted FOR VALUES FROM (0) TO (100);
 CREATE TABLE parted_b PARTITION OF parted FOR VALUES FROM (100) TO (200);
@@ -61,6 +69,9 @@ INSERT INTO arrays SELECT i, 'v', ARRAY[i] FROM generate_series(1, 9) i;
 INSERT INTO went SELECT i * 10, 'v' FROM generate_series(1, 15) i;
 INSERT INTO emptied SELECT i * 10, 'v' FROM generate_series(1, 15) i;
 INSERT INTO parted SELECT i * 10, 'v' FROM generate_series(1, 15) i;
+INSERT INTO rounded SELECT i, i + 0.25 FROM generate_series(1, 9) i;
+INSERT INTO rekeyed SELECT i, 'e' || i FROM generate_series(1, 9) i;
+INSERT INTO remade SELECT i, 'e' || i FROM generate_series(1, 9) i;
 INSERT INTO quiet SELECT i, 'v' FROM generate_series(1, 9) i;
 INSERT INTO cut SELECT i, 'v' FROM generate_series(1, 9) i;
 CREATE TABLE attached (LIKE came INCLUDING ALL);
@@ -75,6 +86,8 @@ QUIET = (
         "ALTER TABLE quiet ADD COLUMN later int DEFAULT 7",
         "ALTER TABLE quiet ALTER w TYPE varchar(20)",
         "ALTER TABLE quiet ALTER v SET STATISTICS 50",
+        "ALTER TABLE quiet ALTER n SET DEFAULT 6",
+        "GRANT SELECT (v) ON quiet TO PUBLIC",
         "TRUNCATE cut",
         "INSERT INTO cut VALUES (1, 'after')",
         "TRUNCATE parted",
@@ -86,7 +99,11 @@ QUIET = (
         "VACUUM FULL quiet",
         "CLUSTER quiet USING quiet_pkey",
         "GRANT SELECT ON quiet TO PUBLIC",
+        "GRANT SELECT (v) ON quiet TO PUBLIC",
+        "REVOKE SELECT ON quiet FROM PUBLIC",
         "REINDEX TABLE quiet",
+        "REINDEX TABLE CONCURRENTLY quiet",
+        "REINDEX TABLE CONCURRENTLY cut",
         "VACUUM FULL parted",
         "ALTER TYPE mood ADD VALUE 'sent'",
     ),
@@ -97,6 +114,12 @@ AWAY, SPAN = "PARTITION away_a", "FOR VALUES FROM (0) TO (100)"
 TO, PAINT = "SET SCHEMA", "ALTER TYPE colour RENAME VALUE"
 BACK_TO = f"ALTER TABLE aside.moved {TO}"
 BACK = "ALTER TABLE back REPLICA IDENTITY"
+KEY, NO_KEY = "ALTER TABLE rekeyed ADD PRIMARY KEY", "ALTER TABLE rekeyed DROP CONSTRAINT rekeyed_pkey"
+MADE, USED = "CREATE UNIQUE INDEX", "ALTER TABLE remade REPLICA IDENTITY USING INDEX"
+OTHER = f"{MADE} other_id ON remade (email); {USED} other_id"
+# One transaction: what stands between semicolons without a space is not taken apart.
+AGAIN = f"DROP INDEX remade_id;{MADE} remade_id ON remade (id);{USED} remade_id;DROP INDEX other_id"
+NAME_OF = "ALTER TABLE renamed RENAME"
 SWAP = (
     "ALTER TABLE north RENAME TO aside; ALTER TABLE south RENAME TO north; ALTER TABLE aside RENAME TO south"
 )
@@ -116,6 +139,13 @@ UNTOLD = {
         "IDENTITY_TAKEN_BACK",
         f"{BACK} USING INDEX back_email_key; DELETE FROM back WHERE id = 3; {BACK} DEFAULT",
     ),
+    "rekeyed": (
+        "IDENTITY_TAKEN_BACK",
+        f"{NO_KEY}; {KEY} (email); DELETE FROM rekeyed WHERE id = 3; {NO_KEY}; {KEY} (id)",
+    ),
+    "remade": ("IDENTITY_TAKEN_BACK", f"{OTHER}; DELETE FROM remade WHERE id = 3; {AGAIN}"),
+    "renamed": ("COLUMN_AWAY", f"{NAME_OF} v TO w; INSERT INTO renamed VALUES (1, 'x'); {NAME_OF} w TO v"),
+    "rounded": ("TABLE_REWRITTEN", "ALTER TABLE rounded ALTER amount TYPE numeric(10, 1)"),
     "arrays": ("IDENTITY_WEAK", "ALTER TABLE arrays REPLICA IDENTITY DEFAULT"),
     "parent": ("TABLE_INHERITED", "CREATE TABLE kid () INHERITS (parent)"),
     "outside": (
