@@ -71,16 +71,13 @@ def why_unreadable(kind: str, schema: TableSchema) -> str:
     return str(getattr(import_module(module), name)(schema))
 
 
-def misread(kind: str, records: Sequence[Mapping[str, Any]]) -> str:
-    """Return why values cannot be believed, by records of the heartbeat; empty when they can."""
+def misread(kind: str, records: Sequence[Mapping[str, Any]], schema: TableSchema | None = None) -> str:
+    """Return of which types values arrived as others, by records of the heartbeat; empty when of none.
+
+    With a ``schema`` only those count whose values are read as some of its columns are.
+    """
     if kind not in _MISREAD:
         return ""
     module, _, name = _MISREAD[kind].partition(":")
     look = getattr(import_module(module), name)
-    types = sorted({told for record in records for told in look(record.get("after") or {})})
-    if not types:
-        return ""
-    return (
-        f"the connector tells values of {', '.join(types)} as others; mend the Connect worker's time zone,"
-        " driver or options first"
-    )
+    return ", ".join(sorted({told for one in records for told in look(one.get("after") or {}, schema)}))

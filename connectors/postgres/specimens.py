@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from headrace.model.schema import LogicalType, TableSchema
+
 __all__ = ["added", "given", "misread"]
 
 _ROW = 1
@@ -27,11 +29,13 @@ class _Specimen:
         type: Its type, which a difference names.
         literal: The value in SQL.
         told: As a connector tells it that reads it right.
+        of: What columns mean whose values are read in the same way. Ranges are of no kind of their own.
     """
 
     type: str
     literal: str
     told: Any
+    of: frozenset[LogicalType]
 
 
 def _micros(*moments: str) -> list[int]:
@@ -47,24 +51,39 @@ _SKIPPED = (
     "2024-09-08 00:30", "2024-04-26 00:30", "2024-03-31 00:30", "2024-03-10 00:30", "2021-03-22 00:30",
     "1883-11-18 12:01",
 )  # fmt: skip
+_T = LogicalType
+_FLOAT, _MONEY = frozenset({_T.FLOAT32, _T.FLOAT64}), frozenset({_T.NUMERIC})
+_DATE, _TIMESTAMP = frozenset({_T.DATE, _T.OTHER}), frozenset({_T.TIMESTAMP, _T.OTHER})
+_INSTANT = frozenset({_T.TIMESTAMPTZ, _T.OTHER})
 _SPECIMENS = {
-    "specimen_bytea": _Specimen("bytea", r"'\x00ff10'", "AP8Q"),
+    "specimen_bytea": _Specimen("bytea", r"'\x00ff10'", "AP8Q", frozenset({_T.BYTES})),
     "specimen_interval": _Specimen(
-        "interval", "'1 year 2 mons 3 days 04:05:06.789012'", "P1Y2M3DT4H5M6.789012S"
+        "interval",
+        "'1 year 2 mons 3 days 04:05:06.789012'",
+        "P1Y2M3DT4H5M6.789012S",
+        frozenset({_T.INTERVAL}),
     ),
-    "specimen_money": _Specimen("money", "1234.56::numeric::money", "1234.56"),
-    "specimen_double": _Specimen("double precision", "123456789.12345679", 123456789.12345679),
-    "specimen_date": _Specimen("date", "'0001-01-01'", -719162),
-    "specimen_timestamp": _Specimen("timestamp", "'1500-02-28 12:34'", _micros("1500-02-28 12:34")[0]),
+    "specimen_money": _Specimen("money", "1234.56::numeric::money", "1234.56", _MONEY),
+    "specimen_double": _Specimen("double precision", "123456789.12345679", 123456789.12345679, _FLOAT),
+    "specimen_date": _Specimen("date", "'0001-01-01'", -719162, _DATE),
+    "specimen_timestamp": _Specimen(
+        "timestamp", "'1500-02-28 12:34'", _micros("1500-02-28 12:34")[0], _TIMESTAMP
+    ),
     "specimen_instant": _Specimen(
-        "timestamp with time zone", "'0044-03-15 12:00+00 BC'", "-0043-03-15T12:00:00.000000Z"
+        "timestamp with time zone", "'0044-03-15 12:00+00 BC'", "-0043-03-15T12:00:00.000000Z", _INSTANT
     ),
-    "specimen_forever": _Specimen("timestamp with time zone", "'infinity'", "infinity"),
+    "specimen_forever": _Specimen("timestamp with time zone", "'infinity'", "infinity", _INSTANT),
     "specimen_timestamps": _Specimen(
-        "timestamp[]", "'{" + ",".join(f'"{moment}"' for moment in _SKIPPED) + "}'", _micros(*_SKIPPED)
+        "timestamp[]",
+        "'{" + ",".join(f'"{moment}"' for moment in _SKIPPED) + "}'",
+        _micros(*_SKIPPED),
+        _TIMESTAMP,
     ),
     "specimen_instants": _Specimen(
-        "timestamp with time zone[]", "'{\"1883-11-18 12:01+00\"}'", ["1883-11-18T12:01:00.000000Z"]
+        "timestamp with time zone[]",
+        "'{\"1883-11-18 12:01+00\"}'",
+        ["1883-11-18T12:01:00.000000Z"],
+        _INSTANT,
     ),
 }
 
@@ -79,14 +98,18 @@ def given() -> str:
     return ", ".join(f"{name} = {specimen.literal}" for name, specimen in _SPECIMENS.items())
 
 
-def misread(row: Mapping[str, Any]) -> list[str]:
+def misread(row: Mapping[str, Any], schema: TableSchema | None = None) -> list[str]:
     """Return the types of which a row of the heartbeat's table arrived with another value.
 
-    A table without specimens, of a source that was added by an older version, tells nothing.
+    With a ``schema`` only those count whose values are read as some of its columns are. A table without
+    specimens, of a source that was added by an older version, tells nothing.
     """
     if row.get("id") != _ROW:
         return []
+    meant = {column.type for column in schema.told} if schema else set(LogicalType)
     found = {
-        specimen.type for name, specimen in _SPECIMENS.items() if name in row and row[name] != specimen.told
+        specimen.type
+        for name, specimen in _SPECIMENS.items()
+        if name in row and row[name] != specimen.told and specimen.of & meant
     }
     return sorted(found)

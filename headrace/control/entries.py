@@ -216,6 +216,8 @@ class WatchEntry(Base):
     facts: Mapped[dict[str, Any]]
     others: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
     """``tables``: those of the captured schemas that are not captured, as schema and name."""
+    beats: Mapped[int | None]
+    """Up to where the heartbeats were read."""
     at_ms: Mapped[int]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.base import Hold
-from connectors.registry import misread
 from headrace.config.pipeline import load_pipeline
+from headrace.control.beats import told_otherwise
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
@@ -172,8 +172,8 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         verdicts = standing(registry, entry.name)
         beats = kafka.tail(capture.topic(capture.heartbeat), 1)
         beat = _commit_ms(beats[0]) if beats else None
-        if not gap and loaded and (gap := misread(entry.kind, beats)):
-            registry.gap(entry, gap)
+        if not gap and loaded:  # which tables it was true of stands, when the watcher has read it
+            gap = told_otherwise(entry.kind, beats)
         ends = kafka.ends(topics)
         ids = kafka.ids(topics)
     except HeadraceError as error:

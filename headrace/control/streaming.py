@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from connectors.base import Capture, Hold, Source
-from connectors.registry import misread
+from headrace.control.beats import told_otherwise
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
@@ -193,7 +193,7 @@ def wait_streaming(
                 _refuse_elsewhere(wait.hold(now=rows > 0 and not wait.hold().exists), name, read=rows > 0)
                 if note_loaded(registry, kafka, wait.capture, registry.source(name)) and wait.hold().active:
                     beats = kafka.tail(wait.capture.topic(wait.capture.heartbeat), _BEATS)
-                    if wrong := misread(entry.kind, beats):
+                    if wrong := told_otherwise(entry.kind, beats):
                         raise SourceError(
                             f"Values of {name} would not arrive as they are: {wrong}.",
                             code="SOURCE_MISREAD",

@@ -29,6 +29,7 @@ from connectors.base import Capture, Hold
 from connectors.watch import Sight, Trouble, Watch
 from headrace.config.logs import begin_log
 from headrace.config.pipeline import EngineSpec, SchemaPolicy
+from headrace.control.beats import read_beats
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
@@ -78,12 +79,12 @@ def look_now(context: Context, name: str) -> list[Trouble]:
     capture = capture_of(context, entry)
     watch = source_of(context, entry).watch(capture)
     try:
-        return list(_look(context, registry, entry, watch).troubles)
+        return list(_look(context, registry, Kafka(context.kafka_bootstrap), entry, watch).troubles)
     finally:
         watch.close()
 
 
-def _look(context: Context, registry: Registry, entry: SourceEntry, watch: Watch) -> Sight:
+def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry, watch: Watch) -> Sight:
     with between_looks(context, entry.name):
         now = registry.source(entry.name)  # tables may have been taken out since
         if not now.is_life_of(entry):
@@ -109,12 +110,13 @@ def _look(context: Context, registry: Registry, entry: SourceEntry, watch: Watch
             marker.touch(mode=0o600)
         else:
             marker.unlink(missing_ok=True)
-        if kept is None or _news(kept, sight):
+        beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
+        if kept is None or misread or _news(kept, sight):
             with registry.begin() as session:
                 found = living(session, entry)
                 if found is not None:
                     seen = {"facts": dict(sight.facts), "others": listed(sight.others)}
-                    session.merge(WatchEntry(source=entry.name, at_ms=now_ms(), **seen))
+                    session.merge(WatchEntry(source=entry.name, at_ms=now_ms(), beats=beats, **seen))
                     if found.left_out is None:  # a source of before that was noted
                         found.left_out = listed(sight.others)
     return sight
@@ -137,7 +139,7 @@ def _news(kept: WatchEntry, sight: Sight) -> bool:
     )
     if kept.others != listed(sight.others):
         return True
-    return before != now or now_ms() - kept.at_ms > _KEEP_EVERY_MS
+    return before != now or abs(now_ms() - kept.at_ms) > _KEEP_EVERY_MS  # clocks are set back
 
 
 @contextmanager
@@ -235,7 +237,7 @@ class _Guard(threading.Thread):
                     if watch is not None:
                         watch.close()
                     capture, watch = now, source_of(self._context, entry).watch(now)
-                sight = _look(self._context, self._registry, entry, watch)
+                sight = _look(self._context, self._registry, self._kafka, entry, watch)
                 pause = _EVERY_S
                 self._gap(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
