@@ -113,27 +113,28 @@ def test_a_load_that_begins_again_and_again(
 ) -> None:
     """Before its first row, which the connector takes for a load that was read, or behind it."""
     monkeypatch.setattr(streaming, "MOST_ATTEMPTS", 2)
+    made = f"slot_name = 'headrace_{NAME}' AND confirmed_flush_lsn IS NOT NULL"
     waiting = f"application_name = 'headrace_{NAME}' AND wait_event_type = 'Lock'"
     over, said = Event(), list[str]()
 
-    def end_readers() -> None:
-        while not over.wait(0.2):
-            database.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {waiting}")
+    def hinder() -> None:
+        """Lock the table once there is a slot, which would wait for the lock; end whoever is to read it."""
+        with psycopg.connect(database.dsn, autocommit=True) as other:
+            while not other.execute(f"SELECT FROM pg_replication_slots WHERE {made}".encode()).fetchall():
+                if over.wait(0.005):
+                    return
+            with other.transaction():
+                other.execute(f"LOCK TABLE {table}".encode())
+                while not over.wait(0.2):
+                    database.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {waiting}")
 
-    thread = Thread(target=end_readers)
-    with psycopg.connect(database.dsn) as other:
-
-        def say(doing: str) -> None:
-            said.append(doing)
-            if doing.startswith("starting the connector"):
-                other.execute(f"LOCK TABLE {table}")
-
-        thread.start()
-        try:
-            error = refused(context, database, "SOURCE_LOAD_RESTARTS", say)
-        finally:
-            over.set()
-            ended(thread)
+    thread = Thread(target=hinder)
+    thread.start()
+    try:
+        error = refused(context, database, "SOURCE_LOAD_RESTARTS", said.append)
+    finally:
+        over.set()
+        ended(thread)
     assert "3 times" in error.message
     assert error.hint.endswith("add the source again")
     assert [text for text in said if text.startswith(("reading the tables", "the connector was interrupted"))]
