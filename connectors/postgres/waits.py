@@ -15,7 +15,7 @@ __all__ = ["blocking", "blocking_process", "open_transactions"]
 # Everybody may see the locks; the age of another role's transaction only who may read all statistics. Each
 # savepoint that has written holds a lock of its own.
 _OPEN = """
-SELECT DISTINCT ON (l.pid) l.pid, l.virtualtransaction AS id, coalesce(a.datname::text, '–') AS database,
+SELECT DISTINCT ON (l.pid) l.pid, l.virtualtransaction AS id, coalesce(a.datname::text, '-') AS database,
        coalesce(a.usename::text, a.backend_type, 'the server') AS role,
        extract(epoch FROM clock_timestamp() - a.xact_start)::int AS seconds
 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
@@ -37,7 +37,7 @@ _OF_PROCESS = """
 WITH ours AS (SELECT %s::int AS pid)"""
 _BLOCKING = """
 , holding AS (SELECT DISTINCT b.pid FROM ours, unnest(pg_blocking_pids(ours.pid)) AS b(pid))
-SELECT h.pid, coalesce(a.datname::text, '–') AS database,
+SELECT h.pid, coalesce(a.datname::text, '-') AS database,
        coalesce(a.usename::text, a.backend_type, 'the server') AS role,
        extract(epoch FROM clock_timestamp() - a.xact_start)::int AS seconds
 FROM holding h LEFT JOIN pg_stat_activity a ON a.pid = h.pid

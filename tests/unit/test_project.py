@@ -177,6 +177,18 @@ def test_tests_neither_pretend_nor_look_away() -> None:
     assert not where(pretend, among=sources("tests"))
 
 
+def test_every_database_has_the_letters_of_our_statements() -> None:
+    # In LATIN1, and most others, a server refuses a statement with a dash or a quotation mark of its own.
+    beyond = [
+        f"{path}:{node.lineno}"
+        for path, text in sources("connectors")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.search(r"\bSELECT\b", node.value) and not node.value.isascii()
+    ]
+    assert not beyond
+
+
 _WAITS = ("communicate", "join", "result", "wait")
 
 
