@@ -10,13 +10,14 @@ from connectors.base import Columns, Source
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableSchema
 
-__all__ = ["KINDS", "build", "kind_of", "misread", "why_unreadable"]
+__all__ = ["KINDS", "build", "kind_of", "misread", "newest_beat", "why_unreadable"]
 
 KINDS: dict[str, str] = {
     "postgres": "connectors.postgres:PostgresSource",
 }
 _UNREADABLE = {"postgres": "connectors.postgres.reread:why_unreadable"}
 _MISREAD = {"postgres": "connectors.postgres.specimens:misread"}
+_HOLDS = {"postgres": "connectors.postgres.specimens:holds"}
 _SCHEMES = {"postgres": "postgres", "postgresql": "postgres"}
 
 
@@ -81,3 +82,12 @@ def misread(kind: str, records: Sequence[Mapping[str, Any]], schema: TableSchema
     module, _, name = _MISREAD[kind].partition(":")
     look = getattr(import_module(module), name)
     return ", ".join(sorted({told for one in records for told in look(one.get("after") or {}, schema)}))
+
+
+def newest_beat(kind: str, records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the newest heartbeat among records of its topic, in which marks lie as well."""
+    if kind not in _HOLDS:
+        return ()
+    module, _, name = _HOLDS[kind].partition(":")
+    holds = getattr(import_module(module), name)
+    return [one for one in records if holds(one.get("after") or {})][-1:]

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.model.schema import LogicalType, TableSchema
 
-__all__ = ["added", "given", "misread"]
+__all__ = ["added", "given", "holds", "misread"]
 
 _ROW = 1
 """The heartbeat's; others are marks, and hold no specimens."""
@@ -98,13 +98,18 @@ def given() -> str:
     return ", ".join(f"{name} = {specimen.literal}" for name, specimen in _SPECIMENS.items())
 
 
+def holds(row: Mapping[str, Any]) -> bool:
+    """Return whether a row of the heartbeat's table is the one that holds specimens."""
+    return bool(row.get("id") == _ROW)
+
+
 def misread(row: Mapping[str, Any], schema: TableSchema | None = None) -> list[str]:
     """Return the types of which a row of the heartbeat's table arrived with another value.
 
     With a ``schema`` only those count whose values are read as some of its columns are. A table without
     specimens, of a source that was added by an older version, tells nothing.
     """
-    if row.get("id") != _ROW:
+    if not holds(row):
         return []
     meant = {column.type for column in schema.told} if schema else set(LogicalType)
     found = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.registry import misread
+from connectors.registry import misread, newest_beat
 from headrace.control.capture import capture_of
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
@@ -18,16 +18,19 @@ from headrace.control.remedies import read_anew
 from headrace.control.verdicts import State, Verdict, record
 from headrace.model.errors import StackError
 
-__all__ = ["VALUES_MISREAD", "read_beats", "told_otherwise"]
+__all__ = ["NEWEST", "VALUES_MISREAD", "read_beats", "told_otherwise"]
 
 VALUES_MISREAD = "VALUES_MISREAD"
 """Code of the verdict upon a table of whose values some were told as others."""
+
+NEWEST = 8
+"""Of so many records of its topic the newest heartbeat is one; the others are marks."""
 
 _MEND = "mend the Connect worker's time zone, driver or options first"
 
 
 def told_otherwise(kind: str, beats: Sequence[Mapping[str, Any]]) -> str:
-    """Return why values cannot be believed, by the newest heartbeats; empty when they can."""
+    """Return why values cannot be believed, by some heartbeats; empty when they can."""
     types = misread(kind, beats)
     return f"the connector tells values of {types} as others; {_MEND}" if types else ""
 
@@ -53,7 +56,7 @@ def read_beats(
     try:
         if since is None:
             end = kafka.ends([topic], committed=True)[topic, 0][1]
-            records = kafka.tail(topic, 1)
+            records = newest_beat(entry.kind, kafka.tail(topic, NEWEST))
         else:
             records, end = kafka.committed(topic, since)
             if end < since:  # the topic was made anew

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.base import Hold
+from connectors.registry import newest_beat
 from headrace.config.pipeline import load_pipeline
-from headrace.control.beats import told_otherwise
+from headrace.control.beats import NEWEST, told_otherwise
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
@@ -170,10 +171,10 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
             registry.gap(entry, gap)
         # Before the ends: a verdict that is taken back meanwhile leaves records behind the ends.
         verdicts = standing(registry, entry.name)
-        beats = kafka.tail(capture.topic(capture.heartbeat), 1)
-        beat = _commit_ms(beats[0]) if beats else None
+        beats = kafka.tail(capture.topic(capture.heartbeat), NEWEST)
+        beat = _commit_ms(beats[-1]) if beats else None
         if not gap and loaded:  # which tables it was true of stands, when the watcher has read it
-            gap = told_otherwise(entry.kind, beats)
+            gap = told_otherwise(entry.kind, newest_beat(entry.kind, beats))
         ends = kafka.ends(topics)
         ids = kafka.ids(topics)
     except HeadraceError as error:
