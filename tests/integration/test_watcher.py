@@ -28,7 +28,7 @@ from tests.support.waiting import settle, until
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.stack,
-    pytest.mark.timeout(500),
+    pytest.mark.timeout(600),
     pytest.mark.usefixtures("honest"),
 ]
 
