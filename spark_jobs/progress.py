@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, named
+from headrace.model.schema import TableSchema
 from spark_jobs.latency import Histogram
 from spark_jobs.report import Report
 
@@ -44,6 +45,18 @@ def _refilled(records: int, known: Mapping[str, Any]) -> dict[str, Any]:
         "hint": "",
         "since_ms": before["since_ms"] if before.get("code") == "STORE_WENT_BACK" else now_ms(),
     }
+
+
+def _standing(drift: Mapping[str, Any] | None, schema: TableSchema) -> dict[str, Any] | None:
+    """Return what a record's columns lack of those that are mirrored now, or have beside them.
+
+    No other record may come that says so. A column that was added stays named until one does: the rows of
+    before lack its values.
+    """
+    if not drift:
+        return None
+    now = {**drift, "missing": [name for name in drift.get("missing", ()) if name in schema.by_name]}
+    return now if any(now.values()) else None
 
 
 class Progress:
@@ -94,6 +107,9 @@ class Progress:
         for table, counters in known.get("tables", {}).items():
             if table in self._value["tables"]:
                 self._value["tables"][table].update(counters)
+        for spec in self._spec.tables:
+            mine = self._value["tables"][str(spec.schema_.table)]
+            mine["drift"] = _standing(mine["drift"], spec.schema_)
 
     def state(self, state: str, error: dict[str, Any] | HeadraceError | None = None) -> None:
         """Set the query's state and, with it, what is wrong."""

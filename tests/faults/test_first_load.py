@@ -147,8 +147,7 @@ def test_a_sink_that_is_added_after_the_load_has_nothing_to_sweep(
 def test_a_column_goes_while_a_run_reads(stack: RunningStack) -> None:
     """The connector takes what it has read by the places of columns, which are others then.
 
-    Seen once, beside other work: the lake told ``columns missing: gone`` for as long as was waited. The cause
-    was not seen; a follower that fails has been tried again within a minute since.
+    A sink that comes to the new columns after the table's last record is told by no record that it has them.
     """
     tables = (
         "CREATE TABLE large (id int PRIMARY KEY, gone text, a text, b text)",

@@ -78,6 +78,29 @@ def test_counters_go_on_after_a_restart(tmp_path: Path) -> None:
     assert told["first_row_ms"] is not None
 
 
+@pytest.mark.parametrize(
+    ("drift", "stands"),
+    [
+        ({"missing": ["gone"]}, None),
+        ({"missing": ["gone", "id"]}, {"missing": ["id"]}),
+        ({"missing": ["gone"], "added": ["id"]}, {"missing": [], "added": ["id"]}),
+        ({"key": ["id", "no"]}, {"missing": [], "key": ["id", "no"]}),
+    ],
+)
+def test_a_column_that_is_mirrored_no_more_is_missed_no_more(
+    tmp_path: Path, drift: dict[str, list[str]], stands: dict[str, list[str]] | None
+) -> None:
+    path = tmp_path / "progress.json"
+    counters = {"applied": 1, "stale": 0, "rejected": 0, "last_commit_ms": 5}
+    report = Report(tables={"public.t": counters}, drifts={"public.t": drift})
+    first = Progress(path, spec(tmp_path))
+    first.batch(0, 0.1, report, {("shop.public.t", 0): 2})
+    first.state("running")
+    assert json.loads(path.read_text())["tables"]["public.t"]["drift"] == drift
+    Progress(path, spec(tmp_path)).state("running")
+    assert json.loads(path.read_text())["tables"]["public.t"]["drift"] == stands
+
+
 def test_rows_behind_are_counted_as_the_checkpoint_says_and_not_as_an_earlier_process_did(
     tmp_path: Path,
 ) -> None:
