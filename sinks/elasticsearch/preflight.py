@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from headrace.config.secrets import mask_url
 from headrace.model.errors import SinkError
 from headrace.model.finding import Finding, Severity
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableSchema
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, path
 from sinks.elasticsearch.mapping import table_mapping
 from sinks.elasticsearch.names import claims_alias, progress_alias, tombstones_of
@@ -25,7 +25,7 @@ def findings(
     client: Client,
     config: ElasticsearchConfig,
     tables: Mapping[str, TableSchema],
-    there: Collection[TableId],
+    indexed: Callable[[Collection[str]], Collection[str]],
 ) -> list[Finding]:
     """Return what a look at the cluster shows, and what it would make of a sink's indexes.
 
@@ -33,15 +33,16 @@ def findings(
         client: Of the cluster.
         config: The sink's.
         tables: Alias → the table whose index it is; empty when it is about the cluster alone.
-        there: Tables that have an index already.
+        indexed: Tells which of these aliases have an index already; asked of a cluster that lets us.
     """
     found = _cluster(client, config)
     if not tables or any(finding.severity is Severity.ERROR for finding in found):
         return found
+    there = indexed(tables)
     for alias, schema in tables.items():
         fields = table_mapping(schema)["properties"]
         found += there_findings(client, schema.table, alias, fields, tombstones_of(alias))
-    aliases = [alias for alias, schema in tables.items() if schema.table not in there]
+    aliases = [alias for alias in tables if alias not in there]
     indexes = [name for alias in aliases for name in (f"{alias}-g1", f"{tombstones_of(alias)}1")]
     shared = (alias(config.prefix) for alias in (progress_alias, claims_alias))
     indexes += [

@@ -117,9 +117,7 @@ class ElasticsearchSink:
 
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
         named = {self._table(schema).alias: schema for schema in schemas}
-        told = self._identities.told(named)
-        there = {schema.table: told[alias] for alias, schema in named.items() if alias in told}
-        return findings(self._client, self.config, named, there)
+        return findings(self._client, self.config, named, self._identities.told)
 
     def prepare(self, schema: TableSchema) -> None:
         table = self._table(schema)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
@@ -217,7 +218,7 @@ def test_a_database_whose_bytes_have_no_meaning(server: Database) -> None:
     assert told(made)["SOURCE_ENCODING"].severity is Severity.ERROR
     made.run("DO $$ BEGIN EXECUTE format('CREATE TABLE %I (id int PRIMARY KEY)', E'\\xfc'); END $$")
     with pytest.raises(SourceError) as caught:
-        source_check.check(made.dsn)
+        source_check.check(urlunsplit(urlsplit(server.dsn)._replace(path="/bytes")))
     assert caught.value.code == "SOURCE_ENCODING"
 
 
