@@ -49,13 +49,15 @@ def _also(said: Verdict, alarm: str) -> Verdict:
 
 
 def _worst(facts: Iterable[Verdict | None], beside: Iterable[Verdict | None] = ()) -> Verdict | None:
-    """Return the worst of the facts, the first of equals; None without any.
+    """Return the worst of the facts, of equals the first that has a remedy; None without any.
 
     Args:
         facts: What was seen.
         beside: Those of them that are named in short behind the reason when they are not the worst.
     """
-    worst = max(filter(None, facts), key=lambda fact: ORDER.index(fact.state), default=None)
+    worst = max(
+        filter(None, facts), key=lambda fact: (ORDER.index(fact.state), bool(fact.remedy)), default=None
+    )
     if worst is None:
         return None
     others = dict.fromkeys(_short(fact.reason) for fact in beside if fact is not None and fact is not worst)
