@@ -31,6 +31,7 @@ from headrace.control.progress import read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
+from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink_settings import checked_settings, forget, seal, secrets_of
 from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
 from headrace.control.targets import begin, create, missing, refuse_shared
@@ -205,6 +206,7 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
     say("stopping its query")
     with working_on(context, name):
         withdraw(context, name)
+        discard_of_sink(context, name)
         if purge:
             say("removing its targets")
             with _or_leaving(name), opened_sink(entry) as sink:

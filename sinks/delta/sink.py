@@ -365,6 +365,8 @@ class DeltaSink:
         # What they know of versions was told by what is forgotten.
         self._reopen(lambda writer: writer.table.path in paths)
         self._progress.forget(topics)
+        if self.config.shadow and [path.name for path in self._root.glob("*")] == [ASIDE]:
+            shutil.rmtree(self._root)  # its only table is gone
 
     def close(self) -> None:
         with self._lock:

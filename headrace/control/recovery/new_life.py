@@ -20,6 +20,7 @@ from headrace.control.registry import Registry
 from headrace.control.remedies import recover as again
 from headrace.control.remedies import then
 from headrace.control.runs.repository import leave_behind
+from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink import opened_sink, tables_of
 from headrace.control.source import topics_of
 from headrace.control.verdicts import LEFT_TO_RUN
@@ -86,6 +87,8 @@ def begin_life(job: Job) -> int:
             # The new life's snapshot reads every table, so nothing is left to a run.
             mine_left = VerdictEntry.source == name, VerdictEntry.code == LEFT_TO_RUN
             session.execute(delete(VerdictEntry).where(*mine_left))
+        for sink in job.sinks:  # their runs are over, and the topics that they are filled from are gone
+            discard_of_sink(context, sink.name)
         # The watcher would take the new publication for one that somebody else has changed.
         look_now(context, name)
         # Columns may have other types than before the gap. What a later look finds has a later time.

@@ -26,7 +26,17 @@ from headrace.control.runs.asking import (
 )
 from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.pace import Pace, Strain
-from headrace.control.runs.repository import Phase, active, change, count, topics_left, topics_of
+from headrace.control.runs.repository import (
+    Phase,
+    active,
+    change,
+    count,
+    overtaken,
+    take_over,
+    topics_left,
+    topics_of,
+)
+from headrace.control.runs.shadowing import give_up
 from headrace.control.runs.start import MAX_LATENCY_MS, marks_of
 from headrace.control.runs.untold import Untold
 from headrace.control.snapshot import Snapshot, SnapshotState, Told
@@ -93,10 +103,16 @@ def _key_is_back(job: Job, source: Source, capture: Capture, error: SourceError)
 
 
 def note_read(job: Job) -> None:
-    """Take the word back that rows are being read: what a sink has not settled says how much it lacks."""
+    """Take the word back that rows are being read: what a sink has not settled says how much it lacks.
+
+    What another run had left unfinished of the same tables is left to this one from here on.
+    """
     for topic in job.run.plan["ends"]:
         for code in UNTIL_READ:
             over(job.registry, job.run.source, topic, code)
+    for other in overtaken(job.registry, job.run):
+        give_up(job.context, other)
+        take_over(job.registry, other.id, job.name)
 
 
 @contextmanager

@@ -29,15 +29,19 @@ __all__ = [
     "change",
     "count",
     "end",
+    "go_on",
     "insert",
     "is_swept",
     "keep_telling",
     "leave_behind",
+    "overtaken",
     "raised",
     "refuse_former",
     "run_of",
+    "take_over",
     "topics_left",
     "topics_of",
+    "wish",
 ]
 
 
@@ -88,7 +92,7 @@ def insert(
     why: str,
     **plan: Any,
 ) -> ResnapshotEntry:
-    """Begin a run; what another run of the same tables left unfinished is left to this one.
+    """Begin a run. What another run of the same tables left unfinished stays so until this one has read them.
 
     Raises:
         UsageError: When another run is at one of the tables and this one is not to wait for it
@@ -110,26 +114,45 @@ def insert(
         ended_ms=None,
         counts={},
     )
-    succeeded: list[ResnapshotEntry] = []
     with registry.begin() as session:
-        for other in session.scalars(_among(source, OPEN)):
-            if not topics_of(other) & set(topics):
-                continue
-            if other.phase == Phase.UNFINISHED.value:
-                if topics_of(other) <= set(topics) and set(other.plan["sinks"]) <= set(sinks):
-                    other.phase, other.ended_ms = Phase.ABORTED.value, now_ms()
-                    other.reason = f"run {run.id} reads the same tables anew"
-                    succeeded.append(other)
-            elif (at := topics_left(other, tables, mirrors) & set(topics)) and not queue:
+        for other in session.scalars(_among(source, ACTIVE)):
+            if (at := topics_left(other, tables, mirrors) & set(topics)) and not queue:
                 raise UsageError(
                     f"Run {other.id} is at {', '.join(sorted(at))} already: {other.phase}.",
                     code="RESNAPSHOT_TABLE_BUSY",
                     hint=f"headrace resnapshot wait {other.id}",
                 )
         session.add(run)
-    for other in succeeded:
-        keep_telling(registry, other)
     return run
+
+
+def overtaken(registry: Registry, run: ResnapshotEntry) -> list[ResnapshotEntry]:
+    """Return the unfinished runs of before all of whose tables this one has read, for all of their sinks.
+
+    A table that is captured no more, and a sink that is gone, has nothing left to be finished.
+    """
+    topics = {table.topic for table in registry.source(run.source).tables}
+    sinks = {sink.name for sink in registry.sinks(run.source)}
+    with registry.begin() as session:
+        unfinished = list(session.scalars(_among(run.source, (Phase.UNFINISHED,))))
+    return [
+        other
+        for other in unfinished
+        if other.begun_ms < run.begun_ms
+        and topics_of(other) & topics <= topics_of(run)
+        and set(other.plan["sinks"]) & sinks <= set(run.plan["sinks"])
+    ]
+
+
+def take_over(registry: Registry, name: str, by: str) -> None:
+    """End an unfinished run whose tables another one has read; one that goes on again is left alone."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        if run.phase != Phase.UNFINISHED.value:
+            return
+        run.phase, run.ended_ms = Phase.ABORTED.value, now_ms()
+        run.reason = f"run {by} has read the same tables anew"
+    keep_telling(registry, run)
 
 
 def keep_telling(registry: Registry, run: ResnapshotEntry) -> None:
@@ -234,6 +257,34 @@ def change(
         run.plan = {**run.plan, **(plan or {})}
         for field, value in to.items():
             setattr(run, field, value.value if isinstance(value, Phase) else value)
+        return run
+
+
+def wish(registry: Registry, name: str, wanted: str) -> ResnapshotEntry:
+    """Note what a person wants of a run that is under way; one that is over, or is to end, is left alone."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        if Phase(run.phase) in ACTIVE and run.wanted != "abort":
+            run.wanted = wanted
+        return run
+
+
+def go_on(registry: Registry, name: str, *, sweep_many: bool) -> ResnapshotEntry:
+    """Have a run go on where it was; one that is over, or is to end, is left alone."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        phase = Phase(run.phase)
+        if phase in (Phase.COMPLETED, Phase.ABORTED) or run.wanted == "abort":
+            return run
+        refuse_former(run)
+        plan = {**run.plan, **({"sweep_many": True} if sweep_many else {})}
+        if phase is Phase.UNFINISHED:
+            phase = Phase.SWEEPING
+        elif phase is Phase.FAILED:  # what it was told may not be all there is
+            phase = Phase.QUEUED
+            plan |= {"marks": {}, "asked": False, "ends": None}
+        run.plan, run.phase, run.wanted = plan, phase.value, ""
+        run.error, run.reason, run.ended_ms = None, "", None
         return run
 
 

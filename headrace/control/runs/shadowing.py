@@ -15,16 +15,26 @@ from headrace.config.request import Request
 from headrace.control.claims import owner_file
 from headrace.control.context import Context
 from headrace.control.desk import leave
-from headrace.control.pipelines import discard_run, rewrite, spec_path, withdraw, withheld
+from headrace.control.pipelines import discard_run, rewrite, spec_path, withdraw, withheld, worked_on
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry
-from headrace.control.runs.repository import run_of
-from headrace.model.errors import SinkError
+from headrace.control.runs.repository import change, is_swept, refuse_former, run_of
+from headrace.model.errors import HeadraceError, SinkError
 from sinks import registry as kinds
 from sinks.base import Sink
 from sinks.shadow import SHADOW
 from spark_jobs.held import load_holds, save_holds
 
-__all__ = ["discard", "fill", "pipeline_of", "shadowed", "switch"]
+__all__ = [
+    "discard",
+    "discard_of_run",
+    "discard_of_sink",
+    "fill",
+    "give_up",
+    "let_go_on",
+    "pipeline_of",
+    "shadowed",
+    "switch",
+]
 
 
 def shadowed(run: ResnapshotEntry, sink: str, topic: str) -> bool:
@@ -38,11 +48,22 @@ def pipeline_of(run: ResnapshotEntry, sink: str, table: SourceTableEntry) -> str
 
 
 def fill(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
-    """Have the engine fill the shadow; when it does already, it goes on."""
+    """Have the engine fill the shadow; when it does already, it goes on. While others are at work, wait."""
     name = pipeline_of(run, entry.name, table)
     if spec_path(context, name).exists():
         return
+    with worked_on(context, entry.name) as others_work:
+        # Who removes the sink meanwhile removes its shadows first, and must miss none.
+        if not others_work and spec_path(context, entry.name).exists():
+            _begin(context, run, entry, table)
+
+
+def _begin(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
+    name = pipeline_of(run, entry.name, table)
     with closing(_open(run, entry, table)) as shadow:
+        # Who filled it before may have died in the middle of the switch: what is left of it is half a table.
+        shadow.drop(table.schema)
+        shadow.forget([table.topic])
         shadow.prepare(table.schema)
     main = load_pipeline(spec_path(context, entry.name))
     discard_run(context, name)
@@ -64,12 +85,12 @@ def fill(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Source
 
 def switch(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
     """Put the shadow in the place of the target, and have the sink go on with the table as it is now."""
-    name = pipeline_of(run, entry.name, table)
-    withdraw(context, name)
+    name, registry = pipeline_of(run, entry.name, table), Registry(context.registry)
+    change(registry, run.id, {"switching": entry.name})
     with withheld(context, entry.name):
-        registry = Registry(context.registry)
         # A recovery that was waited for has ended the run, and its shadow is of the life before.
-        run_of(registry, run.id)
+        refuse_former(run_of(registry, run.id))
+        withdraw(context, name)  # not before: who removes the sink, or recovers, finds the shadow by it
         # The table as it is now: its columns may have been followed meanwhile.
         table = next(t for t in registry.source(entry.source).tables if t.topic == table.topic)
         with closing(_open(run, entry, table)) as shadow:
@@ -80,20 +101,83 @@ def switch(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Sour
 
         rewrite(context, entry.name, followed)
         _take_over_rejects(context, name, entry.name, str(table.schema.table))
+    change(registry, run.id, {"switching": ""})
     leave(context, entry.name, Request())  # so that it tells how many rows are behind now
     _clear(context, name)
 
 
+def let_go_on(context: Context, run: ResnapshotEntry) -> None:
+    """Let the sink go on that a process of the run had rest for a switch, and died."""
+    sink = run.plan.get("switching", "")
+    if sink and spec_path(context, sink).exists():
+        with worked_on(context, sink) as others_work:
+            if not others_work:
+                rewrite(context, sink, lambda _: {"withheld": False})
+
+
 def discard(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
-    """Give the shadow up; the old target serves on."""
+    """Give the shadow up, also one of which half is gone already; the old target serves on.
+
+    Raises:
+        SinkError: When the engine does not let go of it (``SINK_BUSY``).
+    """
     name = pipeline_of(run, entry.name, table)
-    if not spec_path(context, name).exists():
-        return
-    withdraw(context, name)
+    if spec_path(context, name).exists():
+        withdraw(context, name)
     with suppress(SinkError), closing(_open(run, entry, table)) as shadow:
         shadow.drop(table.schema)
         shadow.forget([table.topic])
     _clear(context, name)
+
+
+def give_up(context: Context, run: ResnapshotEntry) -> None:
+    """Give up every shadow of a run that has not taken its target's place.
+
+    Raises:
+        SinkError: When the engine does not let go of one (``SINK_BUSY``).
+    """
+    registry = Registry(context.registry)
+    tables = {table.topic: table for table in registry.source(run.source).tables}
+    for entry in registry.sinks(run.source):
+        for topic in run.plan.get("shadows", {}).get(entry.name, ()):
+            if topic in tables and not is_swept(run, entry.name, tables[topic]):
+                discard(context, run, entry, tables[topic])
+
+
+def discard_of_sink(context: Context, sink: str) -> None:
+    """Give up every shadow at a sink, whatever became of its run, while nobody begins another.
+
+    Raises:
+        SinkError: When the engine does not let go of one (``SINK_BUSY``).
+    """
+    _discard_named(context, f"{sink}.r*t*")
+
+
+def discard_of_run(context: Context, run: str) -> None:
+    """Give up every shadow of a run that the registry knows no more, or not where its topics were.
+
+    Raises:
+        SinkError: When the engine does not let go of one (``SINK_BUSY``).
+    """
+    _discard_named(context, f"*.r{run}t*")
+
+
+def _discard_named(context: Context, names: str) -> None:
+    for path in sorted(context.pipelines.glob(f"{names}.json")):
+        try:
+            spec = load_pipeline(path)
+        except (OSError, ValueError):
+            continue  # gone since it was listed
+        withdraw(context, spec.sink)
+        with suppress(HeadraceError), closing(_shadow_of(spec)) as shadow:
+            for table in spec.tables:
+                shadow.drop(table.schema_)
+            shadow.forget([table.topic for table in spec.tables])
+        _clear(context, spec.sink)
+
+
+def _shadow_of(spec: PipelineSpec) -> Sink:
+    return kinds.build(spec.kind, spec.sink.rpartition(".")[0], spec.settings)
 
 
 def _now(known: TableSpec, table: SourceTableEntry) -> TableSpec:

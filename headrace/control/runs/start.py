@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from connectors.registry import why_unreadable
 from headrace.control.capture import source_of
@@ -28,14 +27,16 @@ from headrace.control.runs.repository import (
     ACTIVE,
     Phase,
     again,
-    change,
     end,
+    go_on,
     insert,
     is_swept,
     keep_telling,
     raised,
+    refuse_former,
     run_of,
     topics_of,
+    wish,
 )
 from headrace.model.errors import SinkError, SourceError, UsageError
 from headrace.model.schema import TableId
@@ -249,54 +250,60 @@ def swept_by(run: ResnapshotEntry) -> list[Swept]:
 
 
 def pause(context: Context, name: str) -> ResnapshotEntry:
-    """Have a run rest where it is; rows that were read are applied all the same."""
+    """Have a run rest where it is; rows that were read are applied all the same.
+
+    Raises:
+        UsageError: When it is over, or is to end (``RESNAPSHOT_OVER``).
+    """
     registry = Registry(context.registry)
-    return change(registry, _under_way(registry, name).id, wanted="pause")
+    run = wish(registry, run_of(registry, name).id, "pause")
+    if run.wanted != "pause":
+        raise _over(run, f"headrace resnapshot show {run.id}")
+    return run
 
 
 def resume(context: Context, name: str, *, sweep_many: bool = False) -> ResnapshotEntry:
     """Have a paused, failed or unfinished run go on where it was.
 
     Raises:
-        UsageError: When it is over, or was never begun (``RESNAPSHOT_OVER``).
+        UsageError: When it is over, or is to end (``RESNAPSHOT_OVER``).
     """
     registry = Registry(context.registry)
-    run = run_of(registry, name)
-    if run.phase in (Phase.COMPLETED.value, Phase.ABORTED.value):
+    run = go_on(registry, run_of(registry, name).id, sweep_many=sweep_many)
+    if run.wanted == "abort":
+        raise _over(run, f"headrace resnapshot show {run.id}")
+    if run.phase not in _ACTIVE:
         raise _over(run, again(registry, run))
-    more: dict[str, Any] = {"sweep_many": True} if sweep_many else {}
-    phase = Phase(run.phase)
-    if phase is Phase.UNFINISHED:
-        phase = Phase.SWEEPING
-    elif phase is Phase.FAILED:  # what it was told may not be all there is
-        phase = Phase.QUEUED
-        more |= {"marks": {}, "asked": False, "ends": None}
-    run = change(registry, run.id, more, phase=phase, wanted="", error=None, reason="", ended_ms=None)
     hand_over(context, run)
     return run
 
 
 def abort(context: Context, name: str) -> ResnapshotEntry:
-    """End a run where it is. Rows that were read stay; nothing more is removed from any sink."""
+    """End a run where it is. Rows that were read stay; nothing more is removed from any sink.
+
+    Raises:
+        UsageError: When it is over (``RESNAPSHOT_OVER``).
+        SinkError: When the engine does not let go of a shadow (``SINK_BUSY``).
+    """
     registry = Registry(context.registry)
     run = run_of(registry, name)
     if run.phase in (Phase.UNFINISHED.value, Phase.FAILED.value):
+        from headrace.control.runs.shadowing import give_up  # only here: who looks often imports no sink
+
+        refuse_former(run)
+        give_up(context, run)
         keep_telling(registry, run)
         return end(registry, run.id, Phase.ABORTED)
-    run = change(registry, _under_way(registry, name).id, wanted="abort")
+    run = wish(registry, run.id, "abort")
+    if run.wanted != "abort":
+        raise _over(run, f"headrace resnapshot show {run.id}")
     hand_over(context, run)
     return run
 
 
-def _under_way(registry: Registry, name: str) -> ResnapshotEntry:
-    run = run_of(registry, name)
-    if run.phase not in _ACTIVE:
-        raise _over(run, f"headrace resnapshot show {run.id}")
-    return run
-
-
 def _over(run: ResnapshotEntry, hint: str) -> UsageError:
-    return UsageError(f"Run {run.id} is {run.phase}.", code="RESNAPSHOT_OVER", hint=hint)
+    how = "being aborted" if run.wanted == "abort" else run.phase
+    return UsageError(f"Run {run.id} is {how}.", code="RESNAPSHOT_OVER", hint=hint)
 
 
 def hand_over(context: Context, run: ResnapshotEntry) -> None:

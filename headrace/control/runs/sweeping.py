@@ -19,7 +19,7 @@ from headrace.control.runs.asking import refuse_hidden
 from headrace.control.runs.job import Job
 from headrace.control.runs.repository import FINAL, SWEEP_LARGE, Phase, change, is_swept, keep_telling
 from headrace.control.runs.settling import Lack, lack_of, worded
-from headrace.control.runs.shadowing import discard, fill, pipeline_of, shadowed
+from headrace.control.runs.shadowing import discard, fill, let_go_on, pipeline_of, shadowed
 from headrace.control.runs.table_sweep import mine_of, remember, sweep_table
 from headrace.control.verdicts import State, Verdict, record
 from headrace.model.errors import HeadraceError, SinkError, SourceError
@@ -48,6 +48,7 @@ def sweep(job: Job) -> None:
         Aborted: When somebody has asked for that.
     """
     rounds = _Rounds(job)
+    let_go_on(job.context, job.run)
     try:
         while True:
             if not job.heed():

@@ -21,6 +21,7 @@ from headrace.control.runs import markers
 from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.reading import note_read, read
 from headrace.control.runs.repository import ACTIVE, FINAL, FORMER, SWEEP_LARGE, Phase, end
+from headrace.control.runs.shadowing import discard_of_run, give_up
 from headrace.control.runs.sweeping import leave_unswept, sweep
 from headrace.model.errors import HeadraceError, UsageError
 
@@ -58,8 +59,10 @@ def work(job: Job) -> None:
                 end(job.registry, job.name, Phase.UNFINISHED, error)
                 return
             if error.code in _GONE:
+                discard_of_run(job.context, job.name)
                 return
             if error.code in FINAL or isinstance(error, UsageError):
+                give_up(job.context, job.run)  # it reads all of its tables anew if it goes on
                 end(job.registry, job.name, Phase.FAILED, error)
                 return
             job.say(f"{error.message} ({error.code})")

@@ -1,0 +1,232 @@
+"""Runs that fill shadows in all three stores and do not come to their end: what was served serves on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from headrace.control import lag, sink
+from headrace.control.recovery.left_out import LeftOut, tell
+from headrace.control.registry import Registry
+from headrace.control.runner import ensure_engine, stop_engine
+from headrace.control.runs import start as runs
+from headrace.control.runs.repository import run_of
+from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
+from tests.support.remedy import carry_out, refused, steps
+from tests.support.search import Server
+from tests.support.stack import RunningStack
+from tests.support.waiting import until
+
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("honest"),
+]
+
+NAME = "beside"
+AGAIN = f"headrace resnapshot {NAME} public.things"
+SINKS = [f"{NAME}{short}" for short in KINDS]
+LOST = 400
+"""So many rows go unseen at a time: more than a run removes without being told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A table in three stores, each of whose targets the next run makes anew."""
+
+    mirror: Mirror
+
+    def headrace(self, *words: str) -> str:
+        """Run a command of the installation; return what it prints."""
+        return carry_out(f"headrace {' '.join(words)}", self.mirror.stack.home.root, self.mirror.database.run)
+
+    def condemned(self) -> None:
+        """Have status say of each target what a recovery says that had to leave it out."""
+        source = Registry(self.mirror.context.registry).source(NAME)
+        for name in SINKS:
+            left = LeftOut(name, "public.things", "TARGET_BROKEN", "it refuses", AGAIN)
+            tell(Registry(self.mirror.context.registry), source, left)
+        assert {state for state, _ in self.told()} == {lag.State.RESYNC_REQUIRED}
+
+    def told(self) -> set[tuple[lag.State, str]]:
+        """Return what status says of the table in each sink, and what mends it."""
+        tables = lag.measure(self.mirror.context).tables
+        return {(found.state, found.remedy) for found in tables if found.table == "public.things"}
+
+    def lost(self) -> None:
+        """Have the stores hold rows that the database does not, of which nobody was told."""
+        self.mirror.settle()
+        self.mirror.database.run(
+            f"INSERT INTO things SELECT i, 'goes' FROM generate_series(10001, {10000 + LOST}) i"
+        )
+        self.mirror.settle()
+        self.mirror.database.run(
+            f"ALTER PUBLICATION headrace_{NAME} DROP TABLE things",
+            "DELETE FROM things WHERE id > 10000",
+            f"ALTER PUBLICATION headrace_{NAME} ADD TABLE things",
+        )
+
+    def shadows(self) -> dict[str, set[str]]:
+        """Return where → what is there of shadows: in the stores, and for the engine."""
+        at, context = self.mirror.stack.endpoints, self.mirror.context
+        server = Server(at.elasticsearch_url)
+        indices = server.ask("GET", f"/{NAME}-*/_alias?expand_wildcards=all")
+        server.client.close()
+        aliases = {alias for told in indices.values() for alias in told["aliases"]}
+        with Redis.from_url(at.redis_url, decode_responses=True) as redis:
+            keys = {key for key in redis.scan_iter(f"{NAME}*", count=1000) if ":shadow:" in key}
+        lake = Path(store_settings(self.mirror.stack, NAME)["delta"]["path"]) / "_headrace" / "shadow"
+        places = (context.pipelines, context.progress, context.checkpoints, context.dead_letters)
+        found = {
+            "search": {alias for alias in aliases if "-shadow-" in alias},
+            "unnamed": {index for index, told in indices.items() if not told["aliases"]},
+            "cache": keys,
+            "lake": {path.name for path in lake.iterdir()} if lake.is_dir() else set[str](),
+            "engine": {path.name for place in places for path in place.glob(f"{NAME}*.r*")},
+        }
+        return {where: names for where, names in found.items() if names}
+
+    def stored(self) -> dict[str, set[str]]:
+        """Return sink → the keys that readers find."""
+        return {name: set(rows) for name, rows in self.mirror.stored("things").items()}
+
+    def wanted(self) -> dict[str, dict[str, Any]]:
+        """Return the rows that the database has."""
+        return {str(key): {"id": key, "v": v} for key, v in self.mirror.database.run("TABLE things")}
+
+    def assert_equal(self) -> None:
+        """Fail unless status is green, every store holds what the database does, and no shadow is left."""
+        self.mirror.settle()
+        wanted = self.wanted()
+        for name, rows in self.mirror.stored("things").items():
+            assert rows == wanted, name
+        assert self.shadows() == {}
+
+    def unfinished(self) -> str:
+        """Return a run that has filled its shadows, and waits for a person's word."""
+        told = refused(self.mirror.stack.home.root, "resnapshot", NAME, "public.things")
+        assert told["code"] == "RESNAPSHOT_SWEEP_LARGE"
+        found = self.shadows()
+        assert {"search", "cache", "lake"} <= found.keys()
+        assert {name.partition(".")[0] for name in found["engine"]} == set(SINKS)
+        return str(told["hint"].split()[3])
+
+    def mended(self) -> None:
+        """Carry out what is told until all is well: the table is read anew, and many rows may go."""
+        (remedy,) = {remedy for _, remedy in self.told()}
+        told = refused(self.mirror.stack.home.root, *steps(remedy)[1])
+        assert told["code"] == "RESNAPSHOT_SWEEP_LARGE"
+        carry_out(told["hint"], self.mirror.stack.home.root, self.mirror.database.run)
+        self.assert_equal()
+
+
+@pytest.fixture(scope="module")
+def beside(stack: RunningStack) -> Iterator[Beside]:
+    with mirrored(
+        stack,
+        NAME,
+        "CREATE TABLE things (id int PRIMARY KEY, v text)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+        "INSERT INTO things SELECT i, 'v' || i FROM generate_series(1, 300) i",
+    ) as made:
+        made.settle()
+        yield Beside(made)
+
+
+def test_an_abort_of_an_unfinished_run_leaves_nothing_of_its_shadows(beside: Beside) -> None:
+    beside.lost()
+    beside.condemned()
+    before, served = beside.told(), beside.stored()
+    assert all(len(keys) == 300 + LOST for keys in served.values())
+    beside.headrace("resnapshot", "abort", beside.unfinished())
+    assert beside.shadows() == {}
+    assert (beside.told(), beside.stored()) == (before, served)
+    beside.mirror.database.run("UPDATE things SET v = 'written since' WHERE id = 7")
+    until(lambda: all(rows["7"]["v"] == "written since" for rows in beside.mirror.stored("things").values()))
+    beside.mended()
+
+
+def test_an_abort_while_a_sink_rests_leaves_nothing_of_the_shadows(beside: Beside) -> None:
+    beside.lost()
+    beside.condemned()
+    before, served = beside.told(), beside.stored()
+    beside.mirror.pause("cache")
+    run = runs.start(beside.mirror.context, NAME)
+    registry = Registry(beside.mirror.context.registry)
+
+    def waits() -> bool:
+        reason = run_of(registry, run.id).reason
+        return reason.count("RESNAPSHOT_SWEEP_LARGE") == 2 and f"sink {NAME}cache is paused" in reason
+
+    until(waits, why=lambda: run_of(registry, run.id).reason)
+    assert {"search", "lake"} <= beside.shadows().keys()
+    beside.headrace("resnapshot", "abort", run.id)
+    until(lambda: run_of(registry, run.id).phase == "aborted")
+    assert beside.shadows() == {}
+    assert beside.stored() == served
+    beside.mirror.resume("cache")
+    until(lambda: beside.told() == before, why=beside.told)
+    beside.mended()
+
+
+def test_an_unfinished_run_whose_table_another_has_read_leaves_no_shadow(beside: Beside) -> None:
+    beside.lost()
+    beside.condemned()
+    run = beside.unfinished()
+    beside.headrace("resnapshot", NAME, "public.things", "--sweep-many")
+    ended = json.loads(beside.headrace("resnapshot", "show", run, "--json"))
+    assert ended["state"] == "aborted"
+    assert "has read the same tables anew" in ended["reason"]
+    beside.assert_equal()
+
+
+def test_a_recovery_leaves_no_shadow_of_the_life_before(beside: Beside) -> None:
+    beside.lost()
+    beside.condemned()
+    run = beside.unfinished()
+    beside.headrace("recover", NAME)
+    assert json.loads(beside.headrace("resnapshot", "show", run, "--json"))["state"] == "aborted"
+    beside.assert_equal()
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_a_run_that_dies_in_the_middle_of_a_switch_goes_on(
+    beside: Beside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    beside.mirror.settle()
+    beside.condemned()
+    context, log = beside.mirror.context, tmp_path / "log"
+    log.touch()
+    stop_engine(context.run)
+    with monkeypatch.context() as armed:
+        armed.setenv("HEADRACE_FAILPOINTS", f"switch.after/{kind}=kill")
+        armed.setenv("HEADRACE_FAILPOINTS_LOG", str(log))
+        ensure_engine(context)
+    run = runs.start(context, NAME)
+    until(lambda: log.read_text().endswith("\n"), why=lambda: run_of(Registry(context.registry), run.id))
+    stop_engine(context.run)
+    ensure_engine(context)
+    beside.headrace("resnapshot", "wait", run.id)
+    beside.assert_equal()
+
+
+def test_a_sink_that_is_removed_takes_its_shadows_along(beside: Beside) -> None:
+    """The last of this file: the stores are gone after it."""
+    beside.lost()
+    beside.condemned()
+    run = beside.unfinished()
+    for short, name in zip(KINDS, SINKS, strict=True):
+        sink.remove(beside.mirror.context, name, purge=True)
+        left = beside.shadows()
+        assert short not in left
+        assert not any(found.startswith(f"{name}.") for found in left.get("engine", ()))
+    assert beside.shadows() == {}
+    # Nothing is left that it would have to finish.
+    beside.headrace("resnapshot", "resume", run)

@@ -1,0 +1,164 @@
+"""What people ask of a run while it ends, and what others do to it that read its tables, or recover them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.control.context import Context
+from headrace.control.registry import ResnapshotEntry, SinkEntry, now_ms
+from headrace.control.runs import shadowing, start
+from headrace.control.runs.repository import (
+    FORMER,
+    SWEEP_LARGE,
+    Phase,
+    change,
+    insert,
+    leave_behind,
+    overtaken,
+    run_of,
+    take_over,
+)
+from headrace.control.verdicts import State, Verdict, record, standing
+from headrace.model.errors import UsageError
+from sinks.contract.story import at, expected, state, upsert
+from sinks.memory import MemorySink
+from tests.unit.test_run_sweeping import A, B, C, Shop, topics
+
+LARGE = Verdict(State.DEGRADED, "many rows are gone", "headrace resnapshot resume RUN --sweep-many")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    made = Shop(tmp_path)
+    monkeypatch.setattr(start, "hand_over", lambda *_: None)
+    return made
+
+
+def now(shop: Shop, run: ResnapshotEntry) -> ResnapshotEntry:
+    return run_of(shop.registry, run.id)
+
+
+@pytest.mark.parametrize("order", [start.pause, start.resume])
+def test_a_run_that_is_to_end_neither_rests_nor_goes_on(shop: Shop, order: Any) -> None:
+    run = start.abort(shop.context, shop.job.name)
+    with pytest.raises(UsageError) as refused:
+        order(shop.context, run.id)
+    assert refused.value.as_dict() == {
+        "code": "RESNAPSHOT_OVER",
+        "message": f"Run {run.id} is being aborted.",
+        "hint": f"headrace resnapshot show {run.id}",
+    }
+    assert now(shop, run).wanted == "abort"
+    assert start.abort(shop.context, run.id).wanted == "abort"
+
+
+@pytest.mark.parametrize("order", [start.pause, start.abort])
+def test_a_run_that_is_over_is_asked_for_nothing(shop: Shop, order: Any) -> None:
+    run = change(shop.registry, shop.job.name, phase=Phase.COMPLETED)
+    with pytest.raises(UsageError) as refused:
+        order(shop.context, run.id)
+    assert refused.value.message == f"Run {run.id} is completed."
+    assert now(shop, run).wanted == ""
+
+
+@pytest.mark.parametrize("order", [start.pause, start.resume, start.abort])
+def test_a_run_that_a_recovery_has_ended_is_over(shop: Shop, order: Any) -> None:
+    with shop.registry.begin() as session:
+        leave_behind(session, "shop")
+    with pytest.raises(UsageError) as refused:
+        order(shop.context, shop.job.name)
+    assert (refused.value.code, refused.value.message) == (
+        "RESNAPSHOT_OVER", f"Run {shop.job.name} is aborted."
+    )  # fmt: skip
+    assert refused.value.hint.startswith("headrace resnapshot ")
+
+
+def test_a_run_that_goes_on_is_as_far_as_it_was(shop: Shop) -> None:
+    run = start.pause(shop.context, shop.job.name)
+    assert (run.wanted, start.resume(shop.context, run.id).phase) == ("pause", "applying")
+    change(shop.registry, run.id, phase=Phase.UNFINISHED)
+    run = start.resume(shop.context, run.id, sweep_many=True)
+    assert (run.phase, run.plan["sweep_many"], bool(run.plan["ends"])) == ("sweeping", True, True)
+    change(shop.registry, run.id, phase=Phase.FAILED)
+    run = start.resume(shop.context, run.id)
+    assert (run.phase, run.plan["marks"], run.plan["ends"]) == ("queued", {}, None)
+
+
+def unfinished(shop: Shop, mine: list[str], sinks: list[str]) -> ResnapshotEntry:
+    """Return a run that has read its tables, and waits for a person's word."""
+    change(shop.registry, shop.job.name, phase=Phase.COMPLETED)
+    run = insert(shop.registry, "shop", mine, sinks, queue=False, why="")
+    record(shop.registry, shop.registry.source("shop"), mine, SWEEP_LARGE, LARGE, sink=sinks[0])
+    return change(shop.registry, run.id, phase=Phase.UNFINISHED, begun_ms=now_ms() - 1000)
+
+
+def test_an_unfinished_run_is_left_to_one_that_has_read_its_tables_and_to_no_other(shop: Shop) -> None:
+    first = unfinished(shop, [A, B], ["one"])
+    whole = insert(shop.registry, "shop", topics, ["one", "two"], queue=False, why="", whole=True)
+    assert now(shop, first).phase == "unfinished", "it has not read anything yet"
+    assert [run.id for run in overtaken(shop.registry, whole)] == [first.id]
+    # It leaves a table out, as it does when it is about to read.
+    assert not overtaken(shop.registry, change(shop.registry, whole.id, {"topics": [A, C]}))
+    assert not overtaken(shop.registry, change(shop.registry, whole.id, {"topics": topics, "sinks": ["two"]}))
+    earlier = change(shop.registry, whole.id, {"sinks": ["one"]}, begun_ms=first.begun_ms - 1)
+    assert not overtaken(shop.registry, earlier), "what it has read is older"
+
+    change(shop.registry, whole.id, begun_ms=now_ms())
+    (found,) = overtaken(shop.registry, now(shop, whole))
+    take_over(shop.registry, found.id, whole.id)
+    ended = now(shop, first)
+    assert (ended.phase, ended.reason) == ("aborted", f"run {whole.id} has read the same tables anew")
+    told = {
+        found.topic: found.remedy for found in standing(shop.registry, "shop") if found.code == SWEEP_LARGE
+    }
+    assert told == {t: f"headrace resnapshot shop {t.partition('.')[2]} --sweep-many" for t in (A, B)}
+
+
+def test_a_sink_that_is_gone_keeps_no_run_unfinished(shop: Shop) -> None:
+    first = unfinished(shop, [A], ["one", "two"])
+    with shop.registry.begin() as session:
+        session.delete(session.get_one(SinkEntry, "two"))
+    later = insert(shop.registry, "shop", [A], ["one"], queue=False, why="")
+    assert [run.id for run in overtaken(shop.registry, later)] == [first.id]
+
+
+def test_an_unfinished_run_that_goes_on_again_is_not_ended_by_another(shop: Shop) -> None:
+    first = unfinished(shop, [A], ["one"])
+    start.resume(shop.context, first.id)
+    take_over(shop.registry, first.id, "another")
+    assert now(shop, first).phase == "sweeping"
+
+
+def test_a_shadow_of_the_life_before_takes_no_targets_place(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recovery works on the sink while the run waits for it, and ends the run."""
+    captured = shop.registry.source("shop").tables[0]
+    run, schema = change(shop.registry, shop.job.name, {"shadows": {"one": [A]}}), captured.schema
+    config = MemorySink.Config(store=str(shop.context.run))
+    with shop.registry.begin() as session:
+        session.get_one(SinkEntry, "one").settings = {"store": config.store}
+    entry = shop.registry.sink("one")
+    served, before = MemorySink("one", config), [upsert(schema, {"id": 1}, at(1))]
+    served.prepare(schema)
+    served.apply(schema, before)
+    with closing(shadowing._open(run, entry, captured)) as shadow:
+        shadow.prepare(schema)
+        shadow.settle({(A, 0): 5})
+
+    @contextmanager
+    def recovered(context: Context, *sinks: str) -> Iterator[None]:
+        with shop.registry.begin() as session:
+            leave_behind(session, "shop")
+        yield
+
+    monkeypatch.setattr(shadowing, "withheld", recovered)
+    with pytest.raises(UsageError) as refused:
+        shadowing.switch(shop.context, run, entry, captured)
+    assert refused.value.code == FORMER
+    assert state(served, schema) == expected(schema, before)
