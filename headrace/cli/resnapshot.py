@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from headrace.cli.context import HomeOption, open_context, table_id
+from headrace.cli.home import pasteable
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.run_bar import shown
-from headrace.cli.show import grid, number, say_to
+from headrace.cli.show import grid, number
 from headrace.control.registry import Registry, ResnapshotEntry, now_ms
 from headrace.control.runs import start as work
 from headrace.control.runs.repository import all_of, run_of, topics_of
@@ -74,7 +77,8 @@ def start(
 ) -> None:
     """Read tables anew beside the stream, then remove from the sinks what the source no longer has.
 
-    `start` may be left out. Readers see no gap. The run goes on when this command is interrupted.
+    `start` may be left out. Readers see no gap. The run goes on when this command is interrupted. A run of
+    all tables leaves out, by name, those that cannot be read right; then the exit code is 1.
 
     Example: `headrace resnapshot shop public.orders --dry-run`
     """
@@ -125,7 +129,7 @@ def list_(
                     run["run"],
                     run["source"],
                     run["state"],
-                    ", ".join(run["tables"]),
+                    escape(_tables(run)),
                     *(number(run[what]) for what in ("read", "written", "swept")),
                     f"{run['seconds']:.1f}",
                     run["who"],
@@ -150,7 +154,7 @@ def show(name: Id, home: HomeOption = None, as_json: JsonFlag = False) -> None:
 @commands.command("wait")
 @fails_clearly
 def wait_(name: Id, home: HomeOption = None, as_json: JsonFlag = False) -> None:
-    """Wait until a run is completed; fail if it ends otherwise.
+    """Wait until a run is completed; fail if it ends otherwise, or has left tables out.
 
     Example: `headrace resnapshot wait 3f2a`
     """
@@ -193,14 +197,23 @@ def abort(name: Id, home: HomeOption = None, as_json: JsonFlag = False) -> None:
 def _wait(name: str, home: Any, *, as_json: bool) -> None:
     with shown(as_json=as_json) as see:
         run = work.wait(open_context(home), name, see=see)
-    swept = work.swept_by(run)
-    for table, reason in run.plan.get("left_out", {}).items():
-        say_to(as_json=as_json)(f"{table} is left out: {reason}")
+    swept, left_out = work.swept_by(run), run.plan.get("left_out", {})
     if as_json:
         print_json({**_described(run), "removed": [asdict(done) for done in swept]})
-        return
-    cells = [(done.sink, done.table, number(done.removed)) for done in swept]
-    out.print(grid(("sink", "table", "removed>"), cells))
+    else:
+        cells = [(done.sink, done.table, number(done.removed)) for done in swept]
+        out.print(grid(("sink", "table", "removed>"), cells))
+        for table, reason in left_out.items():
+            said = escape(f"{table} is left out: {pasteable(reason)}")
+            out.print(f"[yellow]![/] {said}", highlight=False)
+    if left_out:
+        raise typer.Exit(1)
+
+
+def _tables(run: Mapping[str, Any]) -> str:
+    """Return the tables of a run, and those that it has left out."""
+    tables, left_out = ", ".join(run["tables"]), ", ".join(run["left_out"])
+    return f"{tables}; left out: {left_out}" if left_out else tables
 
 
 def _would(plan: work.Plan, *, as_json: bool) -> None:
@@ -215,7 +228,7 @@ def _would(plan: work.Plan, *, as_json: bool) -> None:
     marks = [(table, ", ".join(map(number, marks))) for table, marks in plan.tables.items()]
     out.print(grid(("table", "offset>"), marks))
     for table, reason in plan.left_out.items():
-        out.print(f"Would leave {table} out: {reason}.", highlight=False, markup=False)
+        out.print(f"Would leave {table} out: {pasteable(reason)}", highlight=False, markup=False)
 
 
 def _tell(run: ResnapshotEntry, *, as_json: bool) -> None:
@@ -242,7 +255,7 @@ def _tell(run: ResnapshotEntry, *, as_json: bool) -> None:
             said = ", ".join(value) if isinstance(value, list) else value
             out.print(f"{word}: {said}", markup=False, highlight=False)
     for table, reason in told["left_out"].items():
-        out.print(f"left out: {table}: {reason}", markup=False, highlight=False)
+        out.print(f"left out: {table}: {pasteable(reason)}", markup=False, highlight=False)
 
 
 def _described(run: ResnapshotEntry) -> dict[str, Any]:

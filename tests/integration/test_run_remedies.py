@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import redis
+from typer.testing import CliRunner
 
+from headrace.cli.main import app
 from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
@@ -73,6 +75,12 @@ class Depot:
         """Return the error that a command prints."""
         return refused(self.context.registry.parent, *words)
 
+    def headrace(self, *words: str, code: int = 0) -> str:
+        """Run a command that ends with a code; return what it prints."""
+        done = CliRunner().invoke(app, [*words, "--home", str(self.context.registry.parent)])
+        assert done.exit_code == code, done.output
+        return done.stdout
+
     def mended(self, hint: str) -> str:
         """Carry a hint out; return what its command prints."""
         return carry_out(hint, self.context.registry.parent, self.database.run)
@@ -101,10 +109,13 @@ def depot(stack: RunningStack, context: Context) -> Iterator[Depot]:
         database.run(
             "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL)",
             'CREATE TABLE "odd.name" (id int PRIMARY KEY)',
+            "CREATE TABLE others (id int PRIMARY KEY)",
             f"INSERT INTO items SELECT i, 'n' || i FROM generate_series(1, {ROWS}) i",
             'INSERT INTO "odd.name" SELECT generate_series(1, 10)',
+            "INSERT INTO others SELECT generate_series(1, 50)",
             "ALTER TABLE items OWNER TO hired",
             'ALTER TABLE "odd.name" OWNER TO hired',
+            "ALTER TABLE others OWNER TO hired",
             "GRANT CREATE ON DATABASE hired TO hired",
         )
         dsn = database.dsn.replace(server.dsn.partition("@")[0], "postgresql://hired:h")
@@ -178,6 +189,35 @@ def test_a_run_that_nobody_knows_is_found_in_the_list_that_is_told(depot: Depot)
         assert told["code"] == "RESNAPSHOT_UNKNOWN"
         assert run.id in depot.mended(told["hint"])
     runs.wait(depot.context, run.id)
+    depot.assert_equal()
+
+
+def test_a_run_that_leaves_a_table_out_says_so_and_ends_no_unfinished_run_of_it(depot: Depot) -> None:
+    ((publication,),) = depot.database.run("SELECT quote_ident(pubname) FROM pg_publication")
+    depot.database.run(
+        f"ALTER PUBLICATION {publication} DROP TABLE items",
+        f"DELETE FROM items WHERE id > {ROWS // 2}",
+        f"ALTER PUBLICATION {publication} ADD TABLE items",
+        "ANALYZE",
+    )
+    large = depot.refused("resnapshot", "hired", "public.items")
+    assert large["code"] == "RESNAPSHOT_SWEEP_LARGE"
+    depot.database.run("REVOKE SELECT ON items FROM hired")
+    planned = runs.plan(depot.context, "hired")
+    assert (planned.rows, list(planned.tables)) == (50, ["public.others"])
+    done = depot.headrace("resnapshot", "hired", "--json", code=1)
+    whole = json.loads(done)
+    assert (whole["state"], whole["tables"]) == ("completed", ["public.others"])
+    assert whole["left_out"].keys() == planned.left_out.keys() == {"public.items", "public.odd.name"}
+    assert "GRANT SELECT" in whole["left_out"]["public.items"]
+    assert run_of(Registry(depot.context.registry), whole["run"]).plan["estimate"] == 50
+    said = depot.headrace("resnapshot", "wait", whole["run"], code=1)
+    assert "! public.items is left out: " in said
+    assert "left out: public.items: " in depot.headrace("resnapshot", "show", whole["run"])
+    assert "public.others; left out: " in depot.headrace("resnapshot", "list")
+    # What the other run has found of that table is still to be decided, and can be.
+    depot.database.run("GRANT SELECT ON items TO hired")
+    depot.mended(large["hint"])
     depot.assert_equal()
 
 

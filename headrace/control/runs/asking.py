@@ -78,7 +78,8 @@ def _leave_out_unfit(job: Job, source: Source) -> None:
     if run.plan["marks"] or not run.plan.get("whole") or not rest or touched:
         raise _refusal(job, next(iter(unfit.values())))
     left_out = run.plan["left_out"] | in_words_of(run.source, unfit)
-    change(job.registry, job.name, {"topics": rest, "left_out": left_out})
+    rows = source.estimate_rows([table.schema.table for table in mine if table.topic in rest])
+    change(job.registry, job.name, {"topics": rest, "left_out": left_out, "estimate": sum(rows.values())})
 
 
 def _refusal(job: Job, finding: Finding) -> SourceError:
