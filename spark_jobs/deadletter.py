@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
@@ -95,10 +96,11 @@ def _letters(
         part, places = places[:count], places[count:]
         raw = _raw(session, spec.kafka_bootstrap, part)
         if len(raw) != len(part):
+            lost = sorted({str(why[place]["table"]) for place in part})
             raise SinkError(
                 f"Kafka gave back {len(raw)} of {len(part)} rejected records, so they cannot be set aside.",
                 code="DEAD_LETTER_LOST",
-                hint="If its retention has taken them: headrace resnapshot SOURCE",
+                hint=f"If its retention has taken them: headrace resnapshot SOURCE {shlex.join(lost)}",
             )
         size = sum(len(record.value or b"") for record in raw)
         count = max(1, min(_MOST, _PART_BYTES * len(part) // max(size, 1)))
