@@ -119,6 +119,23 @@ def slot_invalidated(mirror: Mirror) -> None:
         mirror.database.run("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
 
 
+def slot_idle(mirror: Mirror) -> None:
+    """P12: the server gives up a slot that nobody reads from; another one's is in use."""
+    stopped(mirror)
+    written_unseen(mirror)
+    mirror.database.run("ALTER SYSTEM SET idle_replication_slot_timeout = '1s'", "SELECT pg_reload_conf()")
+    reason = "SELECT invalidation_reason FROM pg_replication_slots WHERE slot_name = 'headrace_mend'"
+
+    def given_up() -> bool:
+        mirror.database.run("CHECKPOINT")
+        return bool(mirror.database.value(reason) == "idle_timeout")
+
+    try:
+        until(given_up)
+    finally:
+        mirror.database.run("ALTER SYSTEM RESET idle_replication_slot_timeout", "SELECT pg_reload_conf()")
+
+
 def positions_lost(mirror: Mirror) -> None:
     stopped(mirror)
     written_unseen(mirror)
@@ -239,7 +256,7 @@ def test_an_interrupted_recovery_goes_on_and_is_not_green_before(
 
 
 @pytest.mark.parametrize(
-    "breaks", [slot_advanced, slot_invalidated, positions_lost, connector_lost, topic_deleted]
+    "breaks", [slot_advanced, slot_invalidated, slot_idle, positions_lost, connector_lost, topic_deleted]
 )
 def test_every_gap_is_recovered_by_the_command_that_lag_names(mirror: Mirror, breaks: Break) -> None:
     broken_and_recovered(mirror, breaks)

@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.control import lag
+from headrace.control import lag, recover, sink, source
 from headrace.control.connect import Connect
-from tests.support.mirror import Mirror, mirrored
-from tests.support.remedy import carry_out
+from headrace.control.registry import Registry
+from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
+from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -78,12 +79,40 @@ def test_a_table_that_is_gone_is_taken_out_of_a_source_that_is_to_be_recovered(m
     lose_the_slot(mirror)
     mirror.database.run("UPDATE things SET at = '2031-01-01' WHERE id = 1")
     words = [*remedy(mirror).split()[1:], "--home", str(mirror.stack.home.root), "--json"]
-    refused = CliRunner().invoke(app, words)
-    assert refused.exit_code != 0
-    assert "SOURCE_TABLE_MISSING" in refused.output
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    assert "SOURCE_TABLE_MISSING" in done.output
     hint = "headrace source tables remove shape public.goes"
-    assert hint in refused.output
+    assert hint in done.output
     carry_out(hint, mirror.stack.home.root, mirror.database.run)
     carry_out(remedy(mirror), mirror.stack.home.root, mirror.database.run)
     mirror.settle()
     assert {rows["1"]["at"] for rows in mirror.stored("things").values()} == {1924992000000000}
+
+
+def test_a_table_of_another_key_keeps_a_source_from_being_recovered_until_it_is_added_anew(
+    mirror: Mirror,
+) -> None:
+    """The last of this file: it removes the source, and adds it anew."""
+    mirror.database.run(
+        "ALTER TABLE things DROP CONSTRAINT things_pkey, ADD COLUMN part int NOT NULL DEFAULT 0",
+        "ALTER TABLE things ADD PRIMARY KEY (id, part)",
+    )
+    lose_the_slot(mirror)
+    home = mirror.stack.home.root
+    told = refused(home, *remedy(mirror).split()[1:])
+    assert (told["code"], told["message"]) == (
+        "SOURCE_KEY_CHANGED", "The key of public.things is (id, part) now and was (id)."
+    )  # fmt: skip
+    assert not recover.plan(mirror.context, mirror.name).unfinished
+    commands, _, then = told["hint"].partition("; then ")
+    assert then == "add them again"
+    for command in commands.split("; "):
+        carry_out(command, home, mirror.database.run)
+    assert Registry(mirror.context.registry).sources() == []
+    source.add(mirror.context, mirror.name, mirror.database.dsn)
+    for short, kind in KINDS.items():
+        settings = store_settings(mirror.stack, mirror.name)[kind]
+        sink.add(mirror.context, f"{mirror.name}{short}", kind, settings=settings, source=mirror.name)
+    mirror.settle()
+    assert {len(rows) for rows in mirror.stored("things").values()} == {51}
