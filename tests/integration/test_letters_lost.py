@@ -18,6 +18,7 @@ from headrace.control.kafka import Kafka
 from headrace.control.progress import read_progress
 from headrace.control.runner import ensure_engine, stop_engine
 from tests.support.database import Database, fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out
 from tests.support.search import Server
 from tests.support.stack import RunningStack
@@ -67,7 +68,7 @@ def compacted(context: Context) -> None:
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=entries)
     admin = AdminClient({**address.librdkafka(), "log_level": 0})
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(WAIT_S)
 
 
 def has(context: Context, offset: int) -> bool:
