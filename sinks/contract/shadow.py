@@ -69,6 +69,10 @@ class ShadowContract(Suite):
             assert state(shadow, ORDERS) == expected(ORDERS, NEW)
             assert dict(shadow.progress()) == {PLACE: 140}
             assert shadow.target(ORDERS) != sink.target(ORDERS)
+            # Else whoever fills it would take it for lost, and fill it again for ever.
+            told = shadow.identities([ORDERS])
+            assert told is None or told.keys() == {ORDERS.table}
+            assert shadow.identities([ORDERS]) == told
             assert state(sink, ORDERS) == expected(ORDERS, OLD)
             assert dict(sink.progress()) == dict(sink.progress([PLACE])) == {PLACE: 40}
             claim = Claim("somebody", sink.name, "here", engine=True, at_ms=1)
@@ -247,6 +251,7 @@ class ShadowContract(Suite):
             shadow.drop(ORDERS)
             shadow.forget([PLACE[0]])
             assert shadow.progress() == {}
+            assert not shadow.identities([ORDERS])
             shadow.switch(ORDERS)
         assert state(sink, ORDERS) == expected(ORDERS, OLD)
         assert dict(sink.progress()) == {PLACE: 40}

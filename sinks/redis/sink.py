@@ -101,8 +101,7 @@ class RedisSink:
         with store_errors():
             if self.config.shadow:
                 self._client.redis.setnx(self._table(schema).keys.prepared, b"")
-            else:
-                self._witnesses.stand_for(self._table(schema).keys)
+            self._witnesses.stand_for(self._table(schema).keys)
 
     def exists(self, schema: TableSchema) -> bool:
         own = self._table(schema).keys
@@ -266,7 +265,8 @@ class RedisSink:
             if self._evictions.happened():  # nobody knows of which table, so every table is filled again
                 self._witnesses.forget_all()
                 self._evictions.note()
-            told = self._witnesses.tokens([(t.keys, t.layout) for t in map(self._table, schemas)])
+            places = [(t.keys, t.layout) for t in map(self._table, schemas)]
+            told = self._witnesses.tokens(places, counted=not self.config.shadow)
         return {tables[head]: token for head, token in told.items()}
 
     # ------------------------------------------------------------ claims

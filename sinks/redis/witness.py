@@ -92,12 +92,12 @@ class Witnesses:
         self._redis.delete(self._targets, self._witnesses)
         self._audit.forget_all()
 
-    def tokens(self, tables: Sequence[tuple[Keys, Layout]]) -> dict[str, str]:
-        """Return head → token of the tables whose keys are there."""
+    def tokens(self, tables: Sequence[tuple[Keys, Layout]], *, counted: bool = True) -> dict[str, str]:
+        """Return head → token of the tables whose keys are there; ``counted`` ones also by their counts."""
         if not tables:
             return {}
         own = {keys.head: keys for keys, _ in tables}
-        for keys in self._audit.missing(tables):
+        for keys in self._audit.missing(tables) if counted else ():
             self.forget(keys)
         heads = list(own)
         with self._redis.pipeline(transaction=False) as asked:
