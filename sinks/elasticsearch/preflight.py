@@ -56,7 +56,7 @@ def findings(
 
 def _cluster(client: Client, config: ElasticsearchConfig) -> list[Finding]:
     try:
-        if lacking := privilege_findings(client, config):
+        if lacking := privilege_findings(client, config.prefix):
             return lacking
         reply = client.request("GET", "/", see=(400, 405))
         version = reply.json().get("version", {}).get("number") if reply.status == 200 else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.model.finding import Finding
-from sinks.elasticsearch.client import Client, ElasticsearchConfig
+from sinks.elasticsearch.client import Client
 
 __all__ = ["privilege_findings"]
 
@@ -17,17 +17,17 @@ _NO_SECURITY = (400, 404, 405)
 """What a cluster answers that knows no such question."""
 
 
-def privilege_findings(client: Client, config: ElasticsearchConfig) -> list[Finding]:
+def privilege_findings(client: Client, prefix: str) -> list[Finding]:
     """Return an error that names every privilege which the credentials lack, and what has it.
 
     Args:
         client: Of the cluster.
-        config: The sink's.
+        prefix: What the sink's indexes begin with.
 
     Raises:
         SinkError: When the cluster does not tell.
     """
-    names = [f"{config.prefix}*"]
+    names = [f"{prefix}*"]
     asked = {"cluster": _CLUSTER, "index": [{"names": names, "privileges": _INDEXES}]}
     reply = client.request("POST", "/_security/user/_has_privileges", asked, see=_NO_SECURITY)
     told: Mapping[str, Any] = reply.json() if reply.status == 200 else {"has_all_requested": True}
@@ -41,9 +41,6 @@ def privilege_findings(client: Client, config: ElasticsearchConfig) -> list[Find
         if of
     ]
     role = {"cluster": _CLUSTER, "indices": [{"names": names, "privileges": _INDEXES}]}
-    who = f"user {told['username']}"
-    hint = f"Give it a role of its own: PUT /_security/role/headrace {json.dumps(role)}"
-    if config.api_key is not None:  # which may less than the user whose it is
-        key = json.dumps({"name": "headrace", "role_descriptors": {"headrace": role}})
-        who, hint = f"API key of {told['username']}", f"Make another one: POST /_security/api_key {key}"
-    return [Finding.error("ES_FORBIDDEN", f"The {who} lacks {' and '.join(lacking)}.", hint)]
+    message = f"The credentials of {told['username']} lack {' and '.join(lacking)}."
+    hint = f"A role that has all they need: PUT /_security/role/headrace {json.dumps(role)}"
+    return [Finding.error("ES_FORBIDDEN", message, hint)]

@@ -33,9 +33,7 @@ def search() -> Iterator[Guarded]:
 
 @pytest.fixture
 def settings(search: Guarded) -> dict[str, str]:
-    search.ask("PUT", "/_security/role/headrace", {"cluster": [], "indices": []})
-    search.ask("PUT", "/_security/user/writer", {"password": "of-the-writer", "roles": ["headrace"]})
-    return {"url": search.url, "username": "writer", "password": "of-the-writer"}
+    return {"url": search.url, **search.user}
 
 
 @pytest.fixture(autouse=True)
@@ -61,34 +59,21 @@ def test_what_a_user_lacks_is_told_with_the_role_that_has_it(
     on_indexes = f"create_index, manage on the indexes {NAME}-*"
 
     def told(**privileges: Any) -> Finding:
-        search.ask("PUT", "/_security/role/headrace", {**ALL, **privileges})
+        search.give({**ALL, **privileges})
         (found,) = errors(context, settings)
         assert found.code == "ES_FORBIDDEN"
         return found
 
-    assert told(cluster=[]).message == "The user writer lacks monitor on the cluster."
-    assert told(**few).message == f"The user writer lacks {on_indexes}."
+    assert told(cluster=[]).message == "The credentials of writer lack monitor on the cluster."
+    assert told(**few).message == f"The credentials of writer lack {on_indexes}."
     found = told(cluster=[], **few)
-    assert found.message == f"The user writer lacks monitor on the cluster and {on_indexes}."
+    assert found.message == f"The credentials of writer lack monitor on the cluster and {on_indexes}."
     with pytest.raises(SinkError) as caught:
         sink.add(context, NAME, "elasticsearch", settings=settings, source=NAME)
     assert (caught.value.code, caught.value.hint) == (found.code, found.hint)
 
-    method, target, body = found.hint.partition(": ")[2].split(" ", 2)
-    search.ask(method, target, json.loads(body))
+    search.give(json.loads(found.hint.partition(" /_security/role/headrace ")[2]))
     assert errors(context, settings) == []
     sink.add(context, NAME, "elasticsearch", settings=settings, source=NAME)
     settle(context)
     assert search.ask("GET", f"/{NAME}-public-t/_count")["count"] == 2
-
-
-def test_what_a_key_lacks_is_told_though_its_user_has_it(context: Context, search: Guarded) -> None:
-    few = {"cluster": [], "indices": [{"names": [f"{NAME}-*"], "privileges": ["read"]}]}
-    asked = {"name": "few", "role_descriptors": {"few": few}}
-    settings = {"url": search.url, "api_key": search.ask("POST", "/_security/api_key", asked)["encoded"]}
-    (found,) = errors(context, settings)
-    assert found.code == "ES_FORBIDDEN"
-    assert found.message.startswith("The API key of admin lacks monitor on the cluster and create_index, ")
-    method, target, body = found.hint.partition(": ")[2].split(" ", 2)
-    settings["api_key"] = search.ask(method, target, json.loads(body))["encoded"]
-    assert errors(context, settings) == []

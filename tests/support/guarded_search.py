@@ -1,15 +1,19 @@
-"""A real Elasticsearch whose own security is on, and its administrator."""
+"""A real Elasticsearch whose own security is on, its administrator, and a user whose rights a test gives.
+
+Users and roles are told by files: the index that would hold others needs modules that the archive has not.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,7 @@ from tests.support.waiting import ended, until
 __all__ = ["Guarded", "guarded_search"]
 
 _ADMIN, _PASSWORD = "admin", "of-the-admin"
+_USER, _SECRET = "writer", "of-the-writer"
 _MODULES = ("transport-netty4", "x-pack-core", "x-pack-security")
 _SETTINGS = """\
 discovery.type: single-node
@@ -41,6 +46,7 @@ cluster.routing.allocation.disk.threshold_enabled: false
 indices.breaker.total.use_real_memory: false
 xpack.security.enabled: true
 xpack.security.autoconfiguration.enabled: false
+resource.reload.interval.high: 200ms
 """
 _LOGGING = """\
 status = error
@@ -64,10 +70,13 @@ class Guarded:
 
     Args:
         url: Its address, without user or password.
+        roles: The file in which it looks for roles.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, roles: Path) -> None:
         self.url = url
+        self.user = {"username": _USER, "password": _SECRET}
+        self._roles, self._given = roles, 0
         self._http = httpx.Client(base_url=url, auth=(_ADMIN, _PASSWORD), timeout=WAIT_S)
 
     def ask(self, method: str, target: str, body: Any = None) -> Any:
@@ -75,6 +84,16 @@ class Guarded:
         answer = self._http.request(method, target, json=body)
         answer.raise_for_status()
         return answer.json()
+
+    def give(self, role: Mapping[str, Any]) -> None:
+        """Let the user do what a role says, as soon as this returns, and nothing else."""
+        self._given += 1
+        mark = [f"nobody-{self._given}"]
+        other = self._roles.with_suffix(".new")
+        other.write_text(json.dumps({"headrace": {**role, "run_as": mark}}))
+        other.replace(self._roles)
+        url = f"{self.url}/_security/user/_privileges"
+        until(lambda: httpx.get(url, auth=(_USER, _SECRET)).json().get("run_as") == mark)
 
     def answers(self) -> bool:
         """Return whether it does."""
@@ -111,7 +130,7 @@ def _hashed(password: str) -> str:
 
 @contextmanager
 def guarded_search() -> Iterator[Guarded]:
-    """Yield a server of its own; nobody but the administrator is known to it at first."""
+    """Yield a server of its own, whose user may do nothing at first."""
     (archive,) = resolve(("elasticsearch",))["elasticsearch"]
     account = unprivileged()
     work = Path(
@@ -126,8 +145,9 @@ def guarded_search() -> Iterator[Guarded]:
         for name, text in {
             "elasticsearch.yml": _SETTINGS.format(host=HOST, port=port, transport=port + 100, work=work),
             "log4j2.properties": _LOGGING,
-            "users": f"{_ADMIN}:{_hashed(_PASSWORD)}\n",
-            "users_roles": f"superuser:{_ADMIN}\n",
+            "users": f"{_ADMIN}:{_hashed(_PASSWORD)}\n{_USER}:{_hashed(_SECRET)}\n",
+            "users_roles": f"superuser:{_ADMIN}\nheadrace:{_USER}\n",
+            "roles.yml": "{}\n",
         }.items():
             (work / "config" / name).write_text(text)
         options = [
@@ -154,7 +174,7 @@ def guarded_search() -> Iterator[Guarded]:
                 [*command, str(work / "config"), *options], stdout=log, stderr=log, cwd="/", env=environment
             )
         try:
-            server = Guarded(f"http://{HOST}:{port}")
+            server = Guarded(f"http://{HOST}:{port}", work / "config" / "roles.yml")
             until(
                 lambda: process.poll() is not None or server.answers(),
                 why=lambda: (work / "log").read_text(errors="replace")[-2000:],
