@@ -52,7 +52,7 @@ def wrong_now(
         said = f"{heir} inherits from it: changes of rows there are not mirrored"
         mend = f"ALTER TABLE {heir} NO INHERIT {table.quoted};"
         yield Trouble(table, "TABLE_INHERITED", True, said, mend, lasts=True)
-    if not schema.declared and now["key"] and set(now["key"]) != set(schema.key):
+    if _has_another_key(schema, now):
         listed = ", ".join(now["key"])
         said = f"the table's key is ({listed}) now: other rows are meant than those mirrored"
         yield Trouble(table, "KEY_CHANGED", True, said, lasts=True)
@@ -60,6 +60,10 @@ def wrong_now(
     yield from _unlogged(schema, now)
     yield from _ambiguous(schema, now)
     yield from _identity(schema, now, full)
+
+
+def _has_another_key(schema: TableSchema, now: Mapping[str, Any]) -> bool:
+    return not schema.declared and bool(now["key"]) and set(now["key"]) != set(schema.key)
 
 
 def _unlogged(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
@@ -126,6 +130,8 @@ def taken_back(
     schema: TableSchema, before: Mapping[str, Any], now: Mapping[str, Any], *, full: bool
 ) -> Iterator[Trouble]:
     """Yield when a replica identity was another one between two looks that both saw the same."""
+    if _has_another_key(schema, now):  # which says all, and is not over when the rows are read anew
+        return
     was = before["units"] or {}
     for oid, unit in (now["units"] or {}).items():
         old = was.get(oid)
