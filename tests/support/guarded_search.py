@@ -147,7 +147,7 @@ def guarded_search() -> Iterator[Guarded]:
             "log4j2.properties": _LOGGING,
             "users": f"{_ADMIN}:{_hashed(_PASSWORD)}\n{_USER}:{_hashed(_SECRET)}\n",
             "users_roles": f"superuser:{_ADMIN}\nheadrace:{_USER}\n",
-            "roles.yml": "{}\n",
+            "roles.yml": "",
         }.items():
             (work / "config" / name).write_text(text)
         options = [
