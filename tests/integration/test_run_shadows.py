@@ -17,6 +17,7 @@ from headrace.control.registry import Registry
 from headrace.control.runner import ensure_engine, stop_engine
 from headrace.control.runs import start as runs
 from headrace.control.runs.repository import run_of
+from headrace.model.schema import TableId
 from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
 from tests.support.remedy import carry_out, refused, steps
 from tests.support.search import Server
@@ -158,7 +159,7 @@ def test_an_abort_while_a_sink_rests_leaves_nothing_of_the_shadows(beside: Besid
     beside.condemned()
     before, served = beside.told(), beside.stored()
     beside.mirror.pause("cache")
-    run = runs.start(beside.mirror.context, NAME)
+    run = runs.start(beside.mirror.context, NAME, tables=[TableId("public", "things")])
     registry = Registry(beside.mirror.context.registry)
 
     def waits() -> bool:
@@ -213,7 +214,7 @@ def test_a_run_that_dies_in_the_middle_of_a_switch_goes_on(
     until(lambda: log.read_text().endswith("\n"), why=lambda: run_of(Registry(context.registry), run.id))
     stop_engine(context.run)
     ensure_engine(context)
-    beside.headrace("resnapshot", "wait", run.id)
+    runs.wait(context, run.id, patient=True)  # the sinks are stopped until the engine has begun
     beside.assert_equal()
 
 
