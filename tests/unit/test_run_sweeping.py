@@ -53,8 +53,8 @@ class Shop:
     """
 
     def __init__(self, home: Path) -> None:
-        paths = {name: home / name for name in ("pipelines", "progress", "requests", "run", "checkpoints")}
-        paths["registry"] = home / "registry.db"
+        names = ("pipelines", "progress", "requests", "run", "checkpoints", "owners", "dead_letters")
+        paths = {name: home / name for name in names} | {"registry": home / "registry.db"}
         self.context = cast("Context", type("Folders", (), paths))
         self.registry = Registry(home / "registry.db")
         self.time = Time()

@@ -162,3 +162,17 @@ def test_a_shadow_of_the_life_before_takes_no_targets_place(
         shadowing.switch(shop.context, run, entry, captured)
     assert refused.value.code == FORMER
     assert state(served, schema) == expected(schema, before)
+
+
+def test_a_shadow_whose_process_died_in_the_middle_of_its_switch_goes_with_its_sink(shop: Shop) -> None:
+    """Its pipeline has gone before."""
+    captured = shop.registry.source("shop").tables[0]
+    run = change(shop.registry, shop.job.name, {"shadows": {"one": [A]}})
+    with shop.registry.begin() as session:
+        session.get_one(SinkEntry, "one").settings = {"store": str(shop.context.run)}
+    with closing(shadowing._open(run, shop.registry.sink("one"), captured)) as shadow:
+        shadow.prepare(captured.schema)
+        shadow.apply(captured.schema, [upsert(captured.schema, {"id": 1}, at(1))])
+        shadow.settle({(A, 0): 5})
+        shadowing.discard_of_sink(shop.context, "one")
+        assert (state(shadow, captured.schema), shadow.progress()) == ({}, {})

@@ -59,6 +59,8 @@ def begin_life(job: Job) -> int:
     """
     _stop_sinks(job)
     context, name, registry, entry = job.context, job.name, job.registry, job.source
+    for sink in job.sinks:  # while the runs are known; the topics that shadows are filled from go
+        discard_of_sink(context, sink.name)
     source, capture = source_of(context, entry), capture_of(context, entry)
     kafka = Kafka(context.kafka_bootstrap)
     with Connect(context.connect_url) as connect:
@@ -87,8 +89,6 @@ def begin_life(job: Job) -> int:
             # The new life's snapshot reads every table, so nothing is left to a run.
             mine_left = VerdictEntry.source == name, VerdictEntry.code == LEFT_TO_RUN
             session.execute(delete(VerdictEntry).where(*mine_left))
-        for sink in job.sinks:  # their runs are over, and the topics that they are filled from are gone
-            discard_of_sink(context, sink.name)
         # The watcher would take the new publication for one that somebody else has changed.
         look_now(context, name)
         # Columns may have other types than before the gap. What a later look finds has a later time.

@@ -17,7 +17,7 @@ from headrace.control.context import Context
 from headrace.control.desk import leave
 from headrace.control.pipelines import discard_run, rewrite, spec_path, withdraw, withheld, worked_on
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry
-from headrace.control.runs.repository import change, is_swept, refuse_former, run_of
+from headrace.control.runs.repository import OPEN, Phase, all_of, change, is_swept, refuse_former, run_of
 from headrace.model.errors import HeadraceError, SinkError
 from sinks import registry as kinds
 from sinks.base import Sink
@@ -137,11 +137,14 @@ def give_up(context: Context, run: ResnapshotEntry) -> None:
         SinkError: When the engine does not let go of one (``SINK_BUSY``).
     """
     registry = Registry(context.registry)
-    tables = {table.topic: table for table in registry.source(run.source).tables}
     for entry in registry.sinks(run.source):
-        for topic in run.plan.get("shadows", {}).get(entry.name, ()):
-            if topic in tables and not is_swept(run, entry.name, tables[topic]):
-                discard(context, run, entry, tables[topic])
+        _give_up_at(context, registry, run, entry)
+
+
+def _give_up_at(context: Context, registry: Registry, run: ResnapshotEntry, entry: SinkEntry) -> None:
+    for table in registry.source(run.source).tables:
+        if shadowed(run, entry.name, table.topic) and not is_swept(run, entry.name, table):
+            discard(context, run, entry, table)
 
 
 def discard_of_sink(context: Context, sink: str) -> None:
@@ -150,6 +153,11 @@ def discard_of_sink(context: Context, sink: str) -> None:
     Raises:
         SinkError: When the engine does not let go of one (``SINK_BUSY``).
     """
+    registry = Registry(context.registry)
+    entry = registry.sink(sink)
+    for run in all_of(registry, entry.source):
+        if Phase(run.phase) in OPEN:  # one that died in the middle of a switch has left no pipeline
+            _give_up_at(context, registry, run, entry)
     _discard_named(context, f"{sink}.r*t*")
 
 
