@@ -107,16 +107,18 @@ def add(
         kafka = Kafka(context.kafka_bootstrap)
         _clear_remains(context, connect, kafka, source, capture, say)
         refuse_taken(connect, kafka, source, capture, patience_s=_FORGETS_S)
-        secret.store(password)
+        # Each step is to be taken back before it is done: one whose answer is lost may have done all it does.
         if kept is None:
             undo.callback(secret.forget)
+        secret.store(password)
         say(f"setting up {len(wanted)} tables: publication, signal and heartbeat tables")
-        source.setup(capture)
         undo.callback(_take_back, source, capture, say)
-        made = kafka.create(topics_of(capture))
-        undo.callback(kafka.delete, made)
-        entry = _register(registry, kafka, capture, kind, source, left_out)
+        source.setup(capture)
+        topics, there = topics_of(capture), kafka.names()
+        undo.callback(kafka.delete, [topic.name for topic in topics if topic.name not in there])
+        kafka.create(topics)
         undo.callback(_unregister, registry, name)
+        entry = _register(registry, kafka, capture, kind, source, left_out)
         capture = replace(capture, timeline=entry.timeline)
         large = source.large(capture.tables, settings.load_by_run_mib)
         leave_to_run(registry, entry, large)
@@ -280,7 +282,11 @@ def _clear_remains(
 
 def _take_back(source: Source, capture: Capture, say: Say) -> None:
     """Remove from the database what a refused command has made; tell what is not let go."""
-    left = source.teardown(capture)
+    try:
+        left = source.teardown(capture)
+    except SourceError as error:  # what the command was refused for says more
+        say(f"what was made could not be taken back: {error.message}")
+        return
     if left.why:
         say(f"{left.why}; what stays is removed by whoever may run: {' '.join(left.statements)}")
 

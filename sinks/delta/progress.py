@@ -123,13 +123,22 @@ class ProgressFile:
         for name in known:
             content["tables"].pop(name, None)
             content["offsets"].pop(name, None)
-        if known:
+        if known and (content["tables"] or content["offsets"]):
             self._write(content)
+        elif known:
+            self._remove()
 
     def forget_table(self, table: Path) -> None:
         """Drop the progress of the topics that a removed table held."""
         place = str(table.relative_to(self.root))
         self.forget([topic for topic, entry in self.read()["tables"].items() if entry["path"] == place])
+
+    def _remove(self) -> None:
+        ours = self._looked is not None and self._looked[0] == self._stamp()
+        self.path.unlink(missing_ok=True)
+        if ours:
+            self._looked = (None,)
+        sync(self.path.parent)
 
     def _write(self, content: Mapping[str, Any]) -> None:
         make_folder(self.path.parent)

@@ -52,7 +52,7 @@ def refusing(patch: pytest.MonkeyPatch, step: str) -> None:
     def fails(*arguments: Any, **named: Any) -> None:
         patch.setattr(owner, last, call)  # what takes it back may need it
         call(*arguments, **named)
-        raise StackError(f"{last} is refused", code="CONNECT_UNREACHABLE")
+        raise StackError(f"{last} is refused", code="CONNECTOR_REFUSED")
 
     patch.setattr(owner, last, fails)
 
