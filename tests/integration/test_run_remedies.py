@@ -219,6 +219,9 @@ def test_a_run_that_leaves_a_table_out_says_so_and_ends_no_unfinished_run_of_it(
     depot.database.run("GRANT SELECT ON items TO hired")
     depot.mended(large["hint"])
     depot.assert_equal()
+    depot.database.run(
+        f"INSERT INTO items SELECT i, 'n' || i FROM generate_series({ROWS // 2 + 1}, {ROWS}) i"
+    )
 
 
 def test_a_run_that_was_aborted_before_its_sweep_is_made_good_as_lag_tells(depot: Depot) -> None:
