@@ -220,7 +220,11 @@ def test_values_are_the_same_whatever_others_have_set(
 def test_values_are_the_same_in_whatever_zone_everything_runs(
     expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers, worker and engine of their own; in this zone an hour of the specimens does not exist."""
+    """Servers, worker and engine of their own; in this zone an hour of the specimens does not exist.
+
+    Seen to fail, both times that it ran: some value is another one than expected. Which one, and whether the
+    product or the expectation is wrong, is not known.
+    """
     monkeypatch.setenv("TZ", "America/New_York")
     with running_stack() as other, shop(other) as database:
         context = open_context(other.home.root)
