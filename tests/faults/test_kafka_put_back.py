@@ -30,7 +30,7 @@ from headrace.control.progress import read_progress
 from headrace.control.runner import stop_engine
 from headrace.observe import pidfile
 from tests.support.database import Database
-from tests.support.remedy import carry_out
+from tests.support.remedy import carry_out, refused, steps
 from tests.support.stack import RunningStack, running_stack
 from tests.support.waiting import settle, until
 
@@ -109,6 +109,16 @@ class Place:
         carry_out(self.told(), self.running.home.root, self.database.run)
         self.assert_equal()
 
+    def refused_by_connect(self) -> None:
+        """Have Connect started anew, as the recovery tells: it cannot write to the topics that went back."""
+        until(lambda: self.told() == REMEDY)
+        error = refused(self.running.home.root, *steps(self.told())[1])
+        assert error["code"] == "CONNECT_TROUBLED"
+        assert error["hint"].startswith("Start Kafka Connect anew")
+        assert error["hint"].endswith("Then run the same command again.")
+        pidfile.stop(self.running.home.pidfile("connect"), grace=60.0)
+        self.running.stack.up(only={"kafka", "connect"})
+
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
@@ -139,8 +149,8 @@ def test_a_topic_with_more_partitions_is_recovered_as_it_is_told(place: Place) -
     assert progress is not None
     assert (progress.error or {})["hint"] == REMEDY
     words = ["resnapshot", "put", "public.things", "--json", "--home", str(place.running.home.root)]
-    refused = CliRunner().invoke(app, words)
-    error = json.loads(refused.stderr.splitlines()[-1])["error"]
+    done = CliRunner().invoke(app, words)
+    error = json.loads(done.stderr.splitlines()[-1])["error"]
     assert (error["code"], error["hint"]) == ("RESNAPSHOT_PARTITIONS", REMEDY)
     place.recovered()
 
@@ -166,4 +176,6 @@ def test_a_kafka_that_was_put_back_is_recovered_as_lag_tells(
     until(lambda: place.code() == "KAFKA_WENT_BACK", 180)
     # What Kafka has lost stays in the store, and what is written now is told by a history with a hole.
     place.database.run("UPDATE things SET name = 'written since' WHERE id = 50")
+    if beside:
+        place.refused_by_connect()
     place.recovered()
