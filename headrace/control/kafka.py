@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 from tenacity import (
-    RetryError,
     Retrying,
     retry_if_exception,
     retry_if_result,
@@ -97,22 +96,28 @@ class Kafka:
         wanted = [NewTopic(t.name, t.partitions, replicas, config=dict(t.config)) for t in topics]
         futures = self._admin.create_topics(wanted, operation_timeout=_TIMEOUT_S)
         made = self._settled(futures, "create topic", KafkaError.TOPIC_ALREADY_EXISTS)
-        # The controller answers before the brokers have heard of it.
-        patiently = Retrying(
-            retry=retry_if_result(lambda known: not known), stop=stop_after_delay(_TIMEOUT_S), wait=_SOON
-        )
-        try:
-            patiently(lambda: made.keys() <= self.names())
-        except RetryError as error:
-            raise self._trouble(error, "show its new topics") from error
+        if not self._heard(lambda known: made.keys() <= known):
+            raise self._trouble(TimeoutError(f"not within {_TIMEOUT_S:.0f} s"), "show its new topics")
         return list(made)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete topics; idempotent."""
+        """Delete topics; idempotent. The broker knows of it then, unless somebody makes one anew."""
         if not names:
             return
         futures = self._admin.delete_topics(list(names), operation_timeout=_TIMEOUT_S)
-        self._settled(futures, "delete topic", KafkaError.UNKNOWN_TOPIC_OR_PART)
+        self._heard(
+            self._settled(futures, "delete topic", KafkaError.UNKNOWN_TOPIC_OR_PART).keys().isdisjoint
+        )
+
+    def _heard(self, is_so: Callable[[set[str]], bool]) -> bool:
+        """Wait until the names of all topics are so, for the controller answers before brokers have heard."""
+        patiently = Retrying(
+            retry=retry_if_result(lambda so: not so),
+            stop=stop_after_delay(_TIMEOUT_S),
+            wait=_SOON,
+            retry_error_callback=lambda _: False,
+        )
+        return bool(patiently(lambda: is_so(self.names())))
 
     def names(self) -> set[str]:
         """Return the names of all topics."""

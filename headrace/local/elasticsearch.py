@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
 import httpx
 
-from headrace.local.account import check_reachable, private
+from headrace.local.account import Account, check_reachable, private
 from headrace.local.credentials import USER
 from headrace.local.java import java_home, libjvm
 from headrace.local.jvm import aot_cache, class_path, jvm_options, own_log, settings_file
@@ -19,7 +20,7 @@ from headrace.local.server import Launch, Site
 from headrace.local.unpack import unpacked
 from headrace.model.errors import StackError
 
-__all__ = ["Elasticsearch"]
+__all__ = ["HEAP_MIB", "Elasticsearch", "extract", "node_options"]
 
 _SETTINGS = """\
 cluster.name: headrace
@@ -43,22 +44,39 @@ action.destructive_requires_name: true
 HEAP_MIB = 384
 
 
-def _extract(archive: Path, target: Path) -> None:
-    """Unpack the libraries and the network module, which is all a node on one class path needs."""
+def extract(archive: Path, target: Path, modules: Sequence[str] = ("transport-netty4",)) -> None:
+    """Unpack the libraries and some modules, which is all a node on one class path needs."""
+    wanted = ("lib/", *(f"modules/{module}/" for module in modules))
     with ZipFile(archive) as content:
         for member in content.namelist():
             path = member.partition("/")[2]
-            if member.endswith("/") or ".." in path.split("/"):
+            if member.endswith("/") or ".." in path.split("/") or "/tools/" in path:
                 continue
-            if path.startswith(("lib/", "modules/transport-netty4/")) and "/tools/" not in path:
+            if path.startswith(wanted):
                 file = target / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content.read(member))
-    descriptor = target / "modules" / "transport-netty4" / "plugin-descriptor.properties"
-    lines = descriptor.read_text(encoding="utf-8").splitlines()
-    # On the class path there is no module layer, so the module must not name itself as one.
-    kept = [line for line in lines if not line.startswith("modulename=")]
-    descriptor.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    for descriptor in target.glob("modules/*/plugin-descriptor.properties"):
+        lines = descriptor.read_text(encoding="utf-8").splitlines()
+        # On the class path there is no module layer, so a module must not name itself as one.
+        kept = [line for line in lines if not line.startswith("modulename=")]
+        descriptor.write_text("\n".join(kept) + "\n", encoding="utf-8")
+
+
+def node_options(distribution: Path, config: Path, temp: Path, account: Account | None) -> list[str]:
+    """Return the options of the Java that a node runs in, whose process is ours."""
+    return [
+        *jvm_options(HEAP_MIB, temp, account),
+        f"-Des.path.home={distribution}",
+        f"-Des.path.conf={config}",
+        "-Des.distribution.type=zip",
+        "-Dlog4j2.disable.jmx=true",
+        "-Dlog4j.shutdownHookEnabled=false",
+        "-Dio.netty.noUnsafe=true",
+        "--enable-native-access=ALL-UNNAMED",
+        # Signals are the hosting process' business.
+        "-Xrs",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +91,7 @@ class Elasticsearch:
     stop_signal: signal.Signals = signal.SIGTERM
 
     def prepare(self, site: Site) -> Launch:
-        distribution = unpacked(site.files["elasticsearch"][0], _extract)
+        distribution = unpacked(site.files["elasticsearch"][0], extract)
         config = site.home.config(self.name)
         data = private(site.home.data(self.name), site.account)
         log = own_log(site.home, self.name, site.account)
@@ -90,18 +108,7 @@ class Elasticsearch:
         settings_file(config / "elasticsearch.yml", text, site.account)
         settings_file(config / "log4j2.properties", _LOGGING, site.account)
         settings_file(config / "login", f"{USER}:{site.credentials.elasticsearch}", site.account)
-        options = [
-            *jvm_options(HEAP_MIB, site.home.data("elasticsearch-tmp"), site.account),
-            f"-Des.path.home={distribution}",
-            f"-Des.path.conf={config}",
-            "-Des.distribution.type=zip",
-            "-Dlog4j2.disable.jmx=true",
-            "-Dlog4j.shutdownHookEnabled=false",
-            "-Dio.netty.noUnsafe=true",
-            "--enable-native-access=ALL-UNNAMED",
-            # Signals are the hosting process' business.
-            "-Xrs",
-        ]
+        options = node_options(distribution, config, site.home.data("elasticsearch-tmp"), site.account)
         jars = sorted((distribution / "lib").glob("*.jar"))
         aot = aot_cache(self.name, HEAP_MIB, jars)
         options += aot.options(training=site.training) if aot else []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,19 +135,22 @@ class ProgressFile:
         self.forget([topic for topic, entry in self.read()["tables"].items() if entry["path"] == place])
 
     def _remove(self) -> None:
-        ours = self._looked is not None and self._looked[0] == self._stamp()
-        self.path.unlink(missing_ok=True)
-        if ours:
-            self._looked = (None,)
-        sync(self.path.parent)
+        with self._changing():
+            self.path.unlink(missing_ok=True)
 
     def _write(self, content: Mapping[str, Any]) -> None:
         make_folder(self.path.parent)
         draft = self.path.with_suffix(f".{os.getpid()}.tmp")
         draft.write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
         sync(draft)
+        with self._changing():
+            draft.replace(self.path)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Have what is done to the file reach the disk; what was looked at last is then the file as it is."""
         ours = self._looked is not None and self._looked[0] == self._stamp()
-        draft.replace(self.path)
+        yield
         if ours:
             self._looked = (self._stamp(),)
         sync(self.path.parent)

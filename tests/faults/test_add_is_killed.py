@@ -27,6 +27,10 @@ pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 NAME = "slain"
 BEAT = SourceSettings(heartbeat_ms=300)
+GOODS = (
+    "CREATE TABLE goods (id int PRIMARY KEY, name text)",
+    "INSERT INTO goods SELECT i, 'n' || i FROM generate_series(1, 50) i",
+)
 SOURCE_STEPS = (
     "headrace.config.secrets:SecretRef.store",
     "connectors.postgres:PostgresSource.setup",
@@ -100,10 +104,7 @@ def again(context: Context, database: Database, add: Callable[[], object]) -> No
 @pytest.fixture
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
-        database.run(
-            "CREATE TABLE goods (id int PRIMARY KEY, name text)",
-            "INSERT INTO goods SELECT i, 'n' || i FROM generate_series(1, 50) i",
-        )
+        database.run(*GOODS)
         yield database
 
 

@@ -13,7 +13,7 @@ from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry
 from headrace.model.errors import StackError
-from tests.faults.test_add_is_killed import SINK_STEPS, SOURCE_STEPS
+from tests.faults.test_add_is_killed import GOODS, SINK_STEPS, SOURCE_STEPS
 from tests.support.database import Database, fresh_database
 from tests.support.leftovers import left_by_sink, left_by_source
 from tests.support.mirror import store_settings
@@ -29,10 +29,7 @@ BEAT = SourceSettings(heartbeat_ms=300)
 @pytest.fixture
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
-        database.run(
-            "CREATE TABLE goods (id int PRIMARY KEY, name text)",
-            "INSERT INTO goods SELECT i, 'n' || i FROM generate_series(1, 50) i",
-        )
+        database.run(*GOODS)
         yield database
         for entry in Registry(context.registry).sinks():
             sink.remove(context, entry.name, purge=True)

@@ -17,20 +17,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import httpx
 
 from headrace.local.account import unprivileged
 from headrace.local.artefacts import resolve
-from headrace.local.elasticsearch import HEAP_MIB
+from headrace.local.elasticsearch import extract, node_options
 from headrace.local.java import java_home, libjvm
-from headrace.local.jvm import class_path, jvm_options
+from headrace.local.jvm import class_path
 from headrace.local.ports import HOST, is_free
 from tests.support.patience import WAIT_S
 from tests.support.waiting import ended, until
 
-__all__ = ["Guarded", "guarded_search"]
+__all__ = ["CONSOLE_LOGGING", "Guarded", "guarded_search"]
 
 _ADMIN, _PASSWORD = "admin", "of-the-admin"
 _USER, _SECRET = "writer", "of-the-writer"
@@ -48,7 +47,7 @@ xpack.security.enabled: true
 xpack.security.autoconfiguration.enabled: false
 resource.reload.interval.high: 200ms
 """
-_LOGGING = """\
+CONSOLE_LOGGING = """\
 status = error
 appender.console.type = Console
 appender.console.name = console
@@ -103,24 +102,6 @@ class Guarded:
             return False
 
 
-def _extract(archive: Path, target: Path) -> None:
-    """Unpack libraries and modules; as what Java calls a module nothing is loaded on one class path."""
-    wanted = ("lib/", *(f"modules/{module}/" for module in _MODULES))
-    with ZipFile(archive) as content:
-        for member in content.namelist():
-            path = member.partition("/")[2]
-            if member.endswith("/") or ".." in path.split("/") or "/tools/" in path:
-                continue
-            if path.startswith(wanted):
-                file = target / path
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(content.read(member))
-    for descriptor in target.glob("modules/*/plugin-descriptor.properties"):
-        lines = descriptor.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if not line.startswith("modulename=")]
-        descriptor.write_text("\n".join(kept) + "\n", encoding="utf-8")
-
-
 def _hashed(password: str) -> str:
     """Return a password as the server's file of users has it."""
     salt, times = os.urandom(32), 10_000
@@ -141,26 +122,16 @@ def guarded_search() -> Iterator[Guarded]:
     try:
         for name in ("config", "data", "logs", "distribution"):
             (work / name).mkdir()
-        _extract(archive, distribution)
+        extract(archive, distribution, _MODULES)
         for name, text in {
             "elasticsearch.yml": _SETTINGS.format(host=HOST, port=port, transport=port + 100, work=work),
-            "log4j2.properties": _LOGGING,
+            "log4j2.properties": CONSOLE_LOGGING,
             "users": f"{_ADMIN}:{_hashed(_PASSWORD)}\n{_USER}:{_hashed(_SECRET)}\n",
             "users_roles": f"superuser:{_ADMIN}\nheadrace:{_USER}\n",
             "roles.yml": "",
         }.items():
             (work / "config" / name).write_text(text)
-        options = [
-            *jvm_options(HEAP_MIB, work / "tmp", account),
-            f"-Des.path.home={distribution}",
-            f"-Des.path.conf={work / 'config'}",
-            "-Des.distribution.type=zip",
-            "-Dlog4j2.disable.jmx=true",
-            "-Dlog4j.shutdownHookEnabled=false",
-            "-Dio.netty.noUnsafe=true",
-            "--enable-native-access=ALL-UNNAMED",
-            "-Xrs",
-        ]
+        options = node_options(distribution, work / "config", work / "tmp", account)
         if account is not None:
             for path in (work, *work.rglob("*")):
                 os.chown(path, account.uid, account.gid)

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZipFile
 
 import httpx
 
 from headrace.local.account import unprivileged
-from headrace.local.elasticsearch import HEAP_MIB
+from headrace.local.elasticsearch import HEAP_MIB, extract
 from headrace.local.jvm import jvm_options
 from headrace.local.lockfile import Artefact, Coordinate
 from headrace.local.ports import HOST, is_free
 from tests.bench.peers.distribution import distribution as peer_distribution
+from tests.support.guarded_search import CONSOLE_LOGGING
 
 __all__ = ["VERSION", "Node", "elasticsearch7"]
 
@@ -32,15 +32,6 @@ _ZIP = Artefact(
     57_295_016,
 )
 _BOOT_S = 90.0
-_LOGGING = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d %p %c{1} %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +49,7 @@ class Node:
 
 def _extract(archive: Path, target: Path) -> None:
     """Unpack what a node without security needs."""
-    with ZipFile(archive) as content:
-        for member in content.namelist():
-            path = member.partition("/")[2]
-            if member.endswith("/") or ".." in path.split("/") or "/tools/" in path:
-                continue
-            if path.startswith(("lib/", "modules/transport-netty4/")):
-                file = target / path
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(content.read(member))
+    extract(archive, target)
     for directory in ("bin", "config", "plugins"):
         (target / directory).mkdir(exist_ok=True)
 
@@ -128,7 +111,7 @@ def elasticsearch7(java: Path) -> Iterator[Node]:
 def _configure(work: Path, port: int) -> None:
     for directory in ("config", "data", "logs", "tmp"):
         (work / directory).mkdir()
-    (work / "config" / "log4j2.properties").write_text(_LOGGING)
+    (work / "config" / "log4j2.properties").write_text(CONSOLE_LOGGING)
     (work / "config" / "elasticsearch.yml").write_text(
         f"""\
 cluster.name: peer
