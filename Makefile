@@ -24,8 +24,8 @@ HASHSEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
 PYTEST = env PYTHONHASHSEED=$(HASHSEED) HEADRACE_TEST_LEVEL=$@ $(BIN)/pytest $(PYTEST_ARGS)
 # Two halves of the tests on real servers, for they mostly wait: each has a stack of its own.
-STORES := tests/property tests/contract tests/e2e
-CONTROL := tests/unit tests/integration tests/faults
+STORES := tests/property tests/contract tests/e2e tests/faults
+CONTROL := tests/unit tests/integration
 SUITE := $(STORES) $(CONTROL)
 # What PYTEST_ARGS choose may all be in the other half.
 NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)

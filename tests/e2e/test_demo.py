@@ -1,4 +1,7 @@
-"""``headrace demo`` as a user runs it: kept, compared again, damaged, run anew, tidied up."""
+"""``headrace demo`` as a user runs it: kept, compared again, damaged, run anew, tidied up.
+
+It belongs to `make deep`, for `.ci/run` itself runs a demo beside `make test`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from headrace.demo.stock import TABLES
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(600)]
 
 KEYS = ["in_sync", "seconds_to_first_row", "rows", "changes", "latency_ms", "seconds", "peak_rss_mib"]
 SINKS = {"search", "cache", "lake"}
@@ -106,7 +109,6 @@ def test_a_kept_demo_goes_on_and_shows_an_insert(
     assert last_line(checked)["rows"]["categories"] == last_line(kept)["rows"]["categories"] + 1
 
 
-@pytest.mark.deep
 def test_what_a_kept_demo_tells_to_try_can_be_pasted(
     kept: subprocess.CompletedProcess[str], stack: RunningStack
 ) -> None:
@@ -142,7 +144,6 @@ def test_what_a_kept_demo_tells_to_try_can_be_pasted(
     assert shlex.split(down) == ["headrace", "down", "--home", str(stack.home.root)]
 
 
-@pytest.mark.deep
 def test_what_is_lost_comes_back_by_itself_and_every_other_damage_is_found_and_named(
     kept: subprocess.CompletedProcess[str], stack: RunningStack
 ) -> None:
@@ -199,7 +200,6 @@ def test_what_is_lost_comes_back_by_itself_and_every_other_damage_is_found_and_n
     assert "public.categories" in told.stderr
 
 
-@pytest.mark.deep
 def test_a_source_of_that_name_that_somebody_else_made_is_left_alone(
     kept: subprocess.CompletedProcess[str], stack: RunningStack
 ) -> None:

@@ -43,6 +43,7 @@ def test_ends_of_topics_that_were_created_this_moment_are_told(stack: RunningSta
         kafka.delete(made)
 
 
+@pytest.mark.deep
 def test_topics_that_vanish_while_asked_are_left_out(stack: RunningStack) -> None:
     kafka = Kafka(stack.endpoints.kafka_bootstrap)
     names = named(f"old.{uuid.uuid4().hex}")

@@ -17,7 +17,7 @@ from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(400)]
 
 ROWS = 40
 ODD = (
