@@ -15,10 +15,12 @@ from headrace.config.logs import begin_log
 from headrace.config.pipeline import EngineSpec
 from spark_jobs.garbage import collect, look_rarely
 from spark_jobs.progress import replace_json
-from spark_jobs.session import start, warm_up
+from spark_jobs.session import ended, start, warm_up
 from spark_jobs.watch import Watch
 
 __all__ = ["main"]
+
+_log = logging.getLogger("headrace")
 
 _TICK = 0.1
 _COLLECT_S = 5.0
@@ -57,6 +59,10 @@ def main(spec_path: str) -> int:
         while os.getppid() == parent:
             if time.monotonic() - beat > 1:
                 beat = time.monotonic()
+                if ended(session):
+                    # Whoever started this process starts the next one, with a context of its own.
+                    _log.error("Spark has ended its context: this driver ends, too")
+                    break
                 say("ready")
                 watch.sign_of_life()
             if time.monotonic() - collected > _COLLECT_S:

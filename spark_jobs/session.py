@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from headrace.config.pipeline import DRIVER_JVM, EngineSpec
 
-__all__ = ["start", "warm_up"]
+__all__ = ["ended", "start", "warm_up"]
 
 _STREAMING = "spark.sql.streaming"
 
@@ -76,3 +76,12 @@ def warm_up(session: SparkSession) -> None:
     context = session.sparkContext
     at_once = context.defaultParallelism
     context.parallelize(range(at_once), at_once).mapPartitions(iter).collect()
+
+
+def ended(session: SparkSession) -> bool:
+    """Return whether Spark has ended its context by itself: nothing runs in this driver any more.
+
+    It does so, for instance, after its machine has slept for longer than an executor may be silent.
+    """
+    context = session.sparkContext._jsc
+    return context is None or bool(context.sc().isStopped())

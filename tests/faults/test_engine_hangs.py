@@ -18,10 +18,11 @@ from headrace.control.lag import State, measure
 from headrace.control.runner import engine_state
 from headrace.demo.stock import sku
 from headrace.model.errors import HeadraceError
+from headrace.model.schema import TableId
 from headrace.observe import pidfile
 from tests.support.remedy import carry_out
 from tests.support.shop import Shop
-from tests.support.waiting import until
+from tests.support.waiting import elapse, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -65,6 +66,29 @@ def test_a_driver_that_hangs_is_replaced(shop: Shop) -> None:
     shop.write(1.0, seed=91)
     until(lambda: engine_state(shop.context.progress)["pid"] != hanging, 240)
     shop.converge()
+
+
+def test_an_engine_whose_machine_has_slept_goes_on(shop: Shop) -> None:
+    """It sleeps for longer than Spark lets an executor be silent; Spark then ends its context by itself."""
+    pid = pidfile.alive(shop.context.run / "engine.pid")
+    assert pid is not None
+    guardian = psutil.Process(pid)
+    asleep = [guardian, *guardian.children(recursive=True)]
+    for process in asleep:
+        process.suspend()
+    try:
+        elapse(200)
+    finally:
+        for process in reversed(asleep):
+            process.resume()
+    shop.write(1.0, seed=92)
+    shop.converge()
+    added = f"{shop.name}_late"
+    kept = {"url": shop.running.endpoints.redis_url, "prefix": "late:"}
+    sink.add(
+        shop.context, added, "redis", settings=kept, source=shop.name, tables=[TableId("public", "products")]
+    )
+    sink.remove(shop.context, added, purge=True)
 
 
 def test_a_watcher_that_hangs_is_told_and_replaced(shop: Shop) -> None:

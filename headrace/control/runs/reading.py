@@ -57,7 +57,8 @@ def read(job: Job) -> None:
     """Have the connector read the run's tables; return when it has read every table whole.
 
     Raises:
-        SourceError: When it has not (``RESNAPSHOT_INCOMPLETE``).
+        SourceError: When it has not (``RESNAPSHOT_INCOMPLETE``, or the cause by name where it still stands,
+            such as ``SOURCE_SELECT_RIGHT``).
         Aborted: When somebody has asked for that.
     """
     with _turn(job):
@@ -79,6 +80,7 @@ def read(job: Job) -> None:
                 raise
             except SourceError as error:
                 if not (lost_columns(job, source, capture) or _key_is_back(job, source, capture, error)):
+                    refuse_hidden(job)  # the cause, where it still stands, says more than what came of it
                     raise
             # A column that goes ends the reading of a chunk, or moves the values behind it to other columns.
             change(job.registry, job.name, {"marks": {}, "asked": False})
