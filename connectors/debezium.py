@@ -1,4 +1,4 @@
-"""Debezium's record, already split into columns by the engine, → a change, a control record or a poison.
+"""Debezium's record → a change, a control record or a poison.
 
 The wire format is JSON without schemas, so the meaning of a value comes from the catalogue
 (:class:`TableSchema`), with the connector's ``decimal.handling.mode=string``,
@@ -26,15 +26,9 @@ from headrace.model.position import Position
 from headrace.model.schema import TableSchema
 from headrace.model.values import key_reader
 
-__all__ = ["ENVELOPE", "TOO_LARGE", "Decoder", "Drift", "Placed", "lsn_of", "streamed"]
+__all__ = ["TOO_LARGE", "Decoder", "Drift", "Placed", "lsn_of"]
 
 TOO_LARGE = "RECORD_TOO_LARGE"
-
-ENVELOPE = (
-    "before string, after string, op string, "
-    "source struct<lsn: bigint, txId: bigint, ts_ms: bigint, snapshot: string>"
-)
-"""The envelope as Spark reads it: row images stay JSON text, whatever the table."""
 
 _WRONG = (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What values that are not what they should be make the decoding raise."""
@@ -310,7 +304,7 @@ class _Envelope(msgspec.Struct, gc=False):
 
 _NO_SOURCE = _Source()
 _split = msgspec.json.Decoder(_Envelope).decode
-"""Split a record into what :data:`ENVELOPE` names; row images stay JSON text, as they are written."""
+"""Split a record; row images stay JSON text, as they are written."""
 
 
 def _image(image: msgspec.Raw) -> bytes | None:
@@ -325,8 +319,3 @@ def lsn_of(value: bytes | None) -> int | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return source.lsn if source is not None else None
-
-
-def streamed(snapshot: str | None) -> bool:
-    """Return whether the envelope's ``source.snapshot`` says that the row was streamed, not read."""
-    return snapshot in _STREAMED

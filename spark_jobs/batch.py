@@ -19,15 +19,15 @@ from spark_jobs.emptying import Emptyings
 from spark_jobs.held import load_holds
 from spark_jobs.history import History
 from spark_jobs.lives import remove_earlier
-from spark_jobs.offsets import Ranges, Span, planned, refuse_more_partitions, settled_last
+from spark_jobs.offsets import Ranges, Settled, Span, parts, planned, refuse_more_partitions, settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress, now_ms
 from spark_jobs.ranges import SMALL, Applier, Ended, patiently
 from spark_jobs.reader import Reader
 from spark_jobs.report import Report
 from spark_jobs.requested import Requested
-from spark_jobs.rewind import lost, parts, sweep_again
-from spark_jobs.settle import Settled, set_aside_again, settle
+from spark_jobs.rewind import lost, sweep_again
+from spark_jobs.settle import set_aside_again, settle
 from spark_jobs.tables import Tables
 from spark_jobs.targets import Targets
 from spark_jobs.troubles import Troubles

@@ -5,64 +5,63 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import SinkError
 from headrace.model.letter import Letter, LetterId
+from spark_jobs.by_spark import records_of, sizes_of, slices
 from spark_jobs.letters import write_letters
+from spark_jobs.offsets import Ranges
 
 __all__ = ["quarantine"]
 
-_FIRST, _MOST = 100, 10_000
-"""So many records are read at first, and at most at a time."""
+_FEW, _MOST = 16, 10_000
+"""So many records are read whatever their size, and at most at a time."""
 
-_PART_BYTES = 32 << 20
+_SLICE_BYTES = 32 << 20
 
 _Place = tuple[str, int, int]
 
 
-def _raw(session: SparkSession, bootstrap: str, wanted: Iterable[_Place]) -> list[Row]:
-    """Read some records again from Kafka, whole.
-
-    Raises:
-        PySparkException: When Kafka no longer holds them all; the batch then runs again.
-    """
-    offsets: dict[str, dict[str, list[int]]] = {}
+def _around(wanted: Iterable[_Place]) -> Ranges:
+    """Return the ranges in which some records lie; others lie between them."""
+    ranges: dict[tuple[str, int], tuple[int, int]] = {}
     for topic, partition, offset in wanted:
-        offsets.setdefault(topic, {}).setdefault(str(partition), []).append(offset)
-    first = {t: {p: min(numbers) for p, numbers in by.items()} for t, by in offsets.items()}
-    after = {t: {p: max(numbers) + 1 for p, numbers in by.items()} for t, by in offsets.items()}
-    assigned = {topic: [int(partition) for partition in by] for topic, by in offsets.items()}
-    records = (
-        session.read.format("kafka")
-        .options(**KafkaAddress.parse(bootstrap).spark())
-        .option("assign", json.dumps(assigned))
-        .option("startingOffsets", json.dumps(first))
-        .option("endingOffsets", json.dumps(after))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .load()
-        .select("topic", "partition", "offset", "key", "value", "headers")
-    )
+        begin, end = ranges.get((topic, partition), (offset, offset + 1))
+        ranges[topic, partition] = min(begin, offset), max(end, offset + 1)
+    return ranges
+
+
+def _chosen(session: SparkSession, bootstrap: str, wanted: Sequence[_Place]) -> DataFrame:
+    """Return some records out of Kafka, whole."""
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, offset in wanted:
+        offsets.setdefault((topic, partition), []).append(offset)
     chosen = reduce(
         or_,
         (
-            (f.col("topic") == topic) & (f.col("partition") == int(partition)) & f.col("offset").isin(numbers)
-            for topic, by in offsets.items()
-            for partition, numbers in by.items()
+            (f.col("topic") == topic) & (f.col("partition") == partition) & f.col("offset").isin(numbers)
+            for (topic, partition), numbers in offsets.items()
         ),
     )
-    return records.where(chosen).collect()
+    return records_of(session, bootstrap, _around(wanted)).where(chosen)
+
+
+def _slices(session: SparkSession, bootstrap: str, places: Sequence[_Place]) -> Iterator[Sequence[_Place]]:
+    """Yield places of as many records as may be held at a time; of a few nobody asks how large they are."""
+    for first in range(0, len(places), _MOST):
+        part = places[first : first + _MOST]
+        sizes = sizes_of(_chosen(session, bootstrap, part)) if len(part) > _FEW else []
+        # Those that Kafka no longer has are missed when all are read.
+        yield from slices(sizes, _SLICE_BYTES) if len(sizes) == len(part) else [part]
 
 
 def quarantine(
@@ -91,19 +90,15 @@ def _letters(
     """Yield the letters, a bounded number of bytes at a time."""
     tables = {table.topic: table for table in spec.tables}
     now = int(time.time() * 1000)
-    places, count = sorted(why), _FIRST
-    while places:
-        part, places = places[:count], places[count:]
-        raw = _raw(session, spec.kafka_bootstrap, part)
-        if len(raw) != len(part):
-            lost = sorted({str(why[place]["table"]) for place in part})
+    for wanted in _slices(session, spec.kafka_bootstrap, sorted(why)):
+        raw = _chosen(session, spec.kafka_bootstrap, wanted).collect()
+        if len(raw) != len(wanted):
+            lost = sorted({str(why[place]["table"]) for place in wanted})
             raise SinkError(
-                f"Kafka gave back {len(raw)} of {len(part)} rejected records, so they cannot be set aside.",
+                f"Kafka gave back {len(raw)} of {len(wanted)} rejected records, so they cannot be set aside.",
                 code="DEAD_LETTER_LOST",
                 hint=f"If its retention has taken them: headrace resnapshot SOURCE {shlex.join(lost)}",
             )
-        size = sum(len(record.value or b"") for record in raw)
-        count = max(1, min(_MOST, _PART_BYTES * len(part) // max(size, 1)))
         for record in raw:
             reject = why[record.topic, record.partition, record.offset]
             table = tables[record.topic]

@@ -5,36 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-
 from headrace.model.change import Record
 from headrace.observe.failpoints import hit
 from spark_jobs.apply import apply_records, carry_of, sink_of
-from spark_jobs.decode import decoders, records
+from spark_jobs.decode import decoders
 from spark_jobs.held import Holds
 from spark_jobs.reader import Raw
 from spark_jobs.report import Report
 
-__all__ = ["Begins", "apply_in_driver", "apply_raw"]
+__all__ = ["Begins", "apply_raw"]
 
 Begins = Mapping[tuple[str, int], int]
 """(topic, partition) → the first offset that is applied."""
 
 _THREADS = 4
-_ORDER = [("partition", "ascending"), ("offset", "ascending")]
-
-
-def apply_in_driver(envelopes: DataFrame, pipeline: str, begins: Begins, holds: Holds) -> list[Report]:
-    """Collect few records once, in Arrow, and apply each table's part; one report per table."""
-    table = envelopes.toArrow()
-
-    def part(topic: str) -> Iterable[Record]:
-        rows: pa.Table = table.filter(pc.equal(table["topic"], topic)).sort_by(_ORDER)
-        return records(rows.to_batches(), decoders(pipeline))
-
-    return _applied(table["topic"].unique().to_pylist(), part, pipeline, begins, holds)
 
 
 def apply_raw(found: Iterable[Raw], pipeline: str, begins: Begins, holds: Holds) -> list[Report]:

@@ -16,9 +16,8 @@ from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec, write_private
 from headrace.model.errors import HeadraceError, SourceError
 from sinks.base import Place
-from spark_jobs.offsets import Span
+from spark_jobs.offsets import Settled, Span
 from spark_jobs.peek import KafkaPeek
-from spark_jobs.settle import Settled
 
 __all__ = ["History"]
 

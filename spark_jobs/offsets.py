@@ -7,18 +7,20 @@ partition is often a commit marker, which is never delivered, and lag would neve
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.config.pipeline import TableSpec
 from headrace.model.errors import SourceError
-from spark_jobs.settle import Settled
 
-__all__ = ["Ranges", "Span", "mend", "planned", "refuse_more_partitions", "settled_last"]
+__all__ = ["Ranges", "Settled", "Span", "mend", "parts", "planned", "refuse_more_partitions", "settled_last"]
 
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) → first offset and the one after the last."""
+
+Settled = dict[tuple[str, int], int]
+"""(topic, partition) → last offset (inclusive) of what is durable in a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,15 @@ def planned(checkpoint: Path, batch_id: int) -> Span:
         p: (begin, ends.get(p, -1)) for p, begin in begins.items() if ends.get(p, -1) < begin and p[0] in told
     }
     return Span(begins, ends, records, {topic: len(partitions) for topic, partitions in told.items()}, back)
+
+
+def parts(gone: Ranges, most: int) -> Iterator[Ranges]:
+    """Yield ranges of at most about ``most`` records that together are ``gone``, in order."""
+    share = max(1, most // max(1, len(gone)))
+    left = dict(gone)
+    while left:
+        yield {place: (begin, min(end, begin + share)) for place, (begin, end) in left.items()}
+        left = {place: (begin + share, end) for place, (begin, end) in left.items() if begin + share < end}
 
 
 def mend(checkpoint: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,26 +12,25 @@ from pyspark.sql import SparkSession
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from spark_jobs.apply import holds_of, sink_of
-from spark_jobs.driver_apply import apply_in_driver, apply_raw
+from spark_jobs.by_spark import parts_by_size, raw_of, records_of
+from spark_jobs.driver_apply import apply_raw
 from spark_jobs.offsets import Ranges
 from spark_jobs.progress import Progress
 from spark_jobs.reader import Reader, Unreadable
 from spark_jobs.report import Report, store_may_recover
-from spark_jobs.rewind import parts, read_again
 from spark_jobs.task_apply import apply_in_tasks
 
 __all__ = ["SMALL", "Applier", "Ended", "patiently"]
 
 _Got = TypeVar("_Got")
 
+_log = logging.getLogger("headrace")
+
 SMALL = 2_000
 """Up to so many records the way to an executor's Python is not worth it."""
 
 _SLICE_BYTES = 64 << 20
 """So much is held at a time, and some times as much while it is decoded."""
-
-_FEW = 500
-"""So many records Spark reads at a time, whatever their size."""
 
 
 class Ended(Exception):
@@ -91,14 +91,16 @@ class Applier:
     def _by_spark(self, session: SparkSession, pipeline: str, ranges: Ranges) -> Report:
         """Apply ranges that the reader could not read; Spark tells why, if it cannot either."""
         total = Report(holds=holds_of(pipeline))
-        for part in parts(ranges, _FEW):
+        bootstrap = self._spec.kafka_bootstrap
+        _log.warning("sink %s reads by way of Spark", self._spec.sink)
+        for part in parts_by_size(session, bootstrap, ranges, _SLICE_BYTES):
             wanted = {
                 place: span for place, span in part.items() if not _in_trouble(pipeline, total, place[0])
             }
             if wanted:
                 begins = {place: begin for place, (begin, _) in wanted.items()}
-                envelopes = read_again(session, self._spec, wanted)
-                for report in apply_in_driver(envelopes, pipeline, begins, total.holds):
+                found = raw_of(records_of(session, bootstrap, wanted))
+                for report in apply_raw(found, pipeline, begins, total.holds):
                     total.add(report)
             if total.error is not None:
                 break

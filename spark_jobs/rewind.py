@@ -6,26 +6,16 @@ query's checkpoint says. The progress beside the data went back with the data, s
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
-from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import SinkError
 from headrace.model.position import Position
 from sinks.base import Progress, Sink
-from spark_jobs.decode import envelopes
-from spark_jobs.offsets import Ranges
+from spark_jobs.offsets import Ranges, Settled
 from spark_jobs.report import Report
-from spark_jobs.settle import Settled
 
-__all__ = ["lost", "parts", "read_again", "sweep_again"]
-
-_log = logging.getLogger("headrace")
+__all__ = ["lost", "sweep_again"]
 
 
 def lost(stored: Progress, settled: Settled) -> Ranges:
@@ -59,34 +49,3 @@ def sweep_again(spec: PipelineSpec, sink: Sink, report: Report, ranges: Ranges) 
                     raise
                 refused[str(schema.table)] = {**error.as_dict(), "retry": error.retry.value}
     return refused
-
-
-def parts(gone: Ranges, most: int) -> Iterator[Ranges]:
-    """Yield ranges of at most about ``most`` records that together are ``gone``, in order."""
-    share = max(1, most // max(1, len(gone)))
-    left = dict(gone)
-    while left:
-        yield {place: (begin, min(end, begin + share)) for place, (begin, end) in left.items()}
-        left = {place: (begin + share, end) for place, (begin, end) in left.items() if begin + share < end}
-
-
-def read_again(session: SparkSession, spec: PipelineSpec, part: Ranges) -> DataFrame:
-    """Return the envelopes of some ranges."""
-    records = sum(end - begin for begin, end in part.values())
-    _log.warning("sink %s reads %d records by way of Spark", spec.sink, records)
-    assigned: dict[str, list[int]] = {}
-    bounds: tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]] = {}, {}
-    for (topic, partition), limits in part.items():
-        assigned.setdefault(topic, []).append(partition)
-        for bound, offset in zip(bounds, limits, strict=True):
-            bound.setdefault(topic, {})[str(partition)] = offset
-    found = (
-        session.read.format("kafka")
-        .options(**KafkaAddress.parse(spec.kafka_bootstrap).spark())
-        .option("assign", json.dumps(assigned))
-        .option("startingOffsets", json.dumps(bounds[0]))
-        .option("endingOffsets", json.dumps(bounds[1]))
-        .option("kafka.isolation.level", "read_committed")
-        .load()
-    )
-    return envelopes(found, spec.tables)

@@ -11,11 +11,10 @@ from headrace.observe.failpoints import hit
 from sinks.base import Sink
 from spark_jobs.deadletter import quarantine
 from spark_jobs.held import save_holds
+from spark_jobs.offsets import Settled
 from spark_jobs.report import Report
 
-__all__ = ["Settled", "set_aside_again", "settle"]
-
-Settled = dict[tuple[str, int], int]
+__all__ = ["set_aside_again", "settle"]
 
 
 def settle(

@@ -7,26 +7,17 @@ import random
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from msgspec.structs import replace
 
-from connectors.debezium import Decoder
 from headrace.config.kafka import KafkaAddress
-from headrace.config.pipeline import TableSpec
-from headrace.model.change import Change, Origin, Poison, Record
-from headrace.model.schema import Column, LogicalType, TableId, TableSchema
-from spark_jobs.decode import records
 from spark_jobs.offsets import Ranges
 from spark_jobs.reader import Raw, Reader, Unreadable
-from tests.golden.meaning import column_of, goldens
-from tests.golden.record import PLACEHOLDER
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -139,95 +130,37 @@ class TestReading:
         offsets = [raw.offset for found in slices for raw in found]
         assert offsets == sorted(offsets)
 
+    @pytest.mark.deep
+    def test_spark_reads_the_same_in_pieces_that_are_bounded(
+        self, reader: Reader, log: Log, stack: RunningStack, tmp_path: Path
+    ) -> None:
+        """It does where the reader cannot; what it reads at a time is bounded in bytes, too (A13)."""
+        log.write(b"of before")
+        for _ in range(5):
+            log.write(*[b"x" * 900_000] * 2, *[b"little"] * 3)
+        log.write(b"", b"last")
+        place, span = (log.topic, 0), (2, 33)
+        told = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.support.spark_reads",
+                *(str(tmp_path), stack.endpoints.kafka_bootstrap, log.topic, *map(str, (*span, MOST // 16))),
+            ],
+            check=True,
+            timeout=120,
+            capture_output=True,
+            text=True,
+        ).stdout
+        pieces = [json.loads(line) for line in told.splitlines() if line.startswith("[")]
+        by_spark = [tuple(record) for piece in pieces for record in piece]
+        straight = read(reader, {place: span})
+        assert straight is not None
+        assert by_spark == [(r.offset, (r.key or b"").hex(), (r.value or b"").hex()) for r in straight]
+        assert len(by_spark) == 27
+        sizes = [sum(len(value) // 2 for _, _, value in piece) for piece in pieces]
+        assert len(sizes) > 4
+        assert max(sizes) <= MOST // 16
+
     def test_a_broker_that_does_not_answer_is_not_waited_for(self) -> None:
         assert read(Reader("127.0.0.1:9", "test"), {("t", 0): (0, 1)}) is None
-
-
-SOURCE = {"lsn": 7, "txId": 3, "ts_ms": 1_700_000_000_000, "snapshot": "false", "sequence": '["1","2"]'}
-KEY = b'{"id":1}'
-
-
-def envelope(
-    op: str | None, *, before: str = "null", after: str = "null", snapshot: str | None = "false"
-) -> bytes:
-    source = json.dumps({**SOURCE, "snapshot": snapshot})
-    return f'{{"before":{before},"after":{after},"source":{source},"op":{json.dumps(op)},"ts_ms":1}}'.encode()
-
-
-def specimens(image: str) -> list[tuple[bytes | None, bytes | None]]:
-    """Return keys and values of records about a row."""
-    return [
-        (KEY, envelope("c", after=image)),
-        (KEY, envelope("u", before=image, after=image, snapshot=None)),
-        (KEY, envelope("r", after=image, snapshot="last")),
-        (KEY, envelope("d", before='{"id":1}')),
-        (b'{"other":1}', envelope("u", after=image)),
-        (b'{"id":1,"other":2}', envelope("u", after=image)),
-        (b"{", envelope("u", after=image)),
-        (None, envelope("t")),
-        (None, envelope("m")),
-        (KEY, None),
-        (KEY, b"{"),
-        (KEY, b""),
-        (KEY, b"{}"),
-        (KEY, b"[1]"),
-        (KEY, envelope(None, after=image)),
-        (KEY, envelope("x", after=image)),
-        (KEY, envelope("c")),
-        (KEY, envelope("d")),
-    ]
-
-
-@pytest.mark.deep
-def test_both_ways_to_a_change_agree(stack: RunningStack, tmp_path: Path) -> None:
-    tables, sent = [], []
-    for number, golden in enumerate(goldens()):
-        column = column_of(golden)
-        if column is None:
-            continue
-        schema = TableSchema(
-            TableId("public", f"t{number}"), (Column("id", LogicalType.INT32), column), ("id",)
-        )
-        tables.append(TableSpec(topic=f"t{number}", epoch=1, table=schema.as_dict()))
-        for offset, (key, value) in enumerate(specimens(f'{{"id":1,"v":{golden.value}}}')):
-            sent.append((f"t{number}", 0, offset, key, value))
-    split = split_by_spark(sent, tables, tmp_path)
-    decoders = {t.topic: Decoder(t.schema_, t.epoch, PLACEHOLDER) for t in tables}
-    by_spark = list(records(split.to_batches(), decoders))
-    assert len(by_spark) == len(sent) > 3_000
-    kinds = set()
-    for (topic, partition, offset, key, value), found in zip(sent, by_spark, strict=True):
-        straight = decoders[topic].decode_raw(Origin(topic, partition, offset), key, value)
-        if isinstance(straight, Poison) and isinstance(found, Poison) and found.key is None:
-            straight = replace(straight, key=None)  # Spark hands the key on only where it is needed
-        assert told(straight) == told(found), (topic, key, value)
-        kinds.add(type(straight))
-    assert len(kinds) == 4
-
-
-def told(record: Record) -> object:
-    """Return what matters of a record; the words of a reason may differ."""
-    if isinstance(record, Poison):
-        return record.code, record.key
-    if isinstance(record, Change):
-        return repr(record)  # NaN is like NaN
-    return type(record), record.origin.offset
-
-
-def split_by_spark(sent: Sequence[tuple[object, ...]], tables: list[TableSpec], room: Path) -> pa.Table:
-    """Return what Spark makes of records, from a process of its own."""
-    topics, partitions, offsets, keys, values = zip(*sent, strict=True)
-    table = pa.table(
-        {
-            "topic": pa.array(topics),
-            "partition": pa.array(partitions, pa.int32()),
-            "offset": pa.array(offsets, pa.int64()),
-            "key": pa.array(keys, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-        }
-    )
-    with pa.ipc.new_file(room / "sent.arrow", table.schema) as writer:
-        writer.write_table(table)
-    (room / "tables.json").write_text(json.dumps([spec.model_dump(mode="json") for spec in tables]))
-    subprocess.run([sys.executable, "-m", "tests.support.spark_split", str(room)], check=True, timeout=120)
-    return pa.ipc.open_file(room / "split.arrow").read_all()

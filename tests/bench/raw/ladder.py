@@ -20,7 +20,7 @@ from headrace.control.registry import Registry, SourceEntry
 from headrace.local.kafka import Kafka as KafkaServer
 from headrace.model.change import Change, Record
 from spark_jobs.collapse import Collapser
-from spark_jobs.decode import decoders, envelopes, records
+from spark_jobs.decode import decoders
 from spark_jobs.offsets import Ranges
 from spark_jobs.reader import Raw, Reader
 from tests.bench.meter import race, servers
@@ -37,12 +37,7 @@ _ROWS = 100_000
 _COUNT = "records long"
 _LOOSE = "read by librdkafka, in Python"
 _BY_TASK = ("read by a task", "+ decoded to changes", "+ collapsed to the last change a key")
-_BY_SPARK = (
-    "read by Spark",
-    "+ envelope taken apart in the JVM",
-    "+ handed to Python as Arrow",
-    "+ decoded to changes, from Arrow",
-)
+_BY_SPARK = ("read by Spark", "+ handed to Python as Arrow", "+ decoded to changes, from Arrow")
 
 
 def _measure(setting: Setting) -> Iterator[Result]:
@@ -85,14 +80,12 @@ def _climb(pipeline: str, rows: int, runs: int, kafka: int) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         session = session_in(Path(folder))
         raw = _read_topics(session, spec)
-        split = envelopes(raw, spec.tables)
         ends = Kafka(spec.kafka_bootstrap).ends([table.topic for table in spec.tables])
         by_task = (partial(_in_task, session, pipeline, ends, step) for step in (_count, _changes, _latest))
         by_spark = (
             partial(_drop, raw, rows),
-            partial(_drop, split, rows),
-            partial(_drop, split.mapInArrow(_as_it_is, split.schema), rows),
-            partial(_drop, split.mapInArrow(_decoded(pipeline), _COUNT), rows),
+            partial(_drop, raw.mapInArrow(_as_it_is, raw.schema), rows),
+            partial(_drop, raw.mapInArrow(_decoded(pipeline), _COUNT), rows),
         )
         steps: dict[str, Callable[[], int]] = {
             _LOOSE: partial(_consume, spec, rows),
@@ -151,6 +144,7 @@ def _read_topics(session: SparkSession, spec: PipelineSpec) -> DataFrame:
         .option("kafka.isolation.level", "read_committed")
         .option("kafka.fetch.max.wait.ms", "5")
         .load()
+        .select("topic", "partition", "offset", "key", "value")
     )
 
 
@@ -174,7 +168,10 @@ def _as_it_is(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _decoded(pipeline: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        number = sum(isinstance(found, Change) for found in records(batches, decoders(pipeline)))
+        number = 0
+        for batch in batches:
+            found = map(Raw, *(column.to_pylist() for column in batch.columns))
+            number += _changes(found, decoders(pipeline))
         yield pa.RecordBatch.from_pydict({"records": pa.array([number], pa.int64())})
 
     return run
