@@ -15,8 +15,15 @@ __all__ = ["ended", "start", "warm_up"]
 _STREAMING = "spark.sql.streaming"
 
 
+_NEVER_MS = str(10 * 365 * 24 * 3_600_000)
+
+
 def _settings(spec: EngineSpec) -> dict[str, str]:
+    # An executor within this process cannot be lost. One that was silent while its machine slept would be let
+    # go; Spark never takes it back, and ends this process ten minutes later.
+    lost_ms = {"spark.storage.blockManagerHeartbeatTimeoutMs": _NEVER_MS}
     return {
+        **(lost_ms if spec.master.startswith("local") else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
