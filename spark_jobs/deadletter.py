@@ -23,7 +23,7 @@ from spark_jobs.offsets import Ranges
 
 __all__ = ["quarantine"]
 
-_FEW, _MOST = 16, 10_000
+_FEW, _MOST = 8, 10_000
 """So many records are read whatever their size, and at most at a time."""
 
 _SLICE_BYTES = 32 << 20
