@@ -133,7 +133,7 @@ def check_tables(
             )
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
-        if row["readable"]:
+        if _can_be_asked(row):
             excluded = {name for name, _, why in left.get(table, []) if why in LEFT_OUT}
             troubles += check_values(connection, table, set(row["columns"]) - excluded)
             troubles += count_unheld(connection, table, excluded)
@@ -151,6 +151,12 @@ def check_tables(
                 f"{schema.table}: a resnapshot cannot read it anew, for {why}.",
                 "`headrace recover SOURCE` reads every table of the source.",
             )
+
+
+def _can_be_asked(row: DictRow) -> bool:
+    """Return whether a query of the table's rows is answered; what is in its way has been told."""
+    told = row["readable"] and row["reachable"] and not row["filtered"]
+    return told and all(kind == "r" for _, _, _, kind, _ in row["leaves"])
 
 
 def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:

@@ -246,6 +246,47 @@ def test_a_partition_that_is_locked_keeps_no_look_waiting(database: Database) ->
     assert [one for one in found.result() if one.severity is Severity.ERROR] == []
 
 
+def test_a_table_that_cannot_be_asked_keeps_no_other_from_being_checked(database: Database) -> None:
+    """What is wrong with each is said of it: `--skip-unfit` leaves out those alone."""
+    database.run(
+        f"CREATE ROLE {ROLE} LOGIN REPLICATION",
+        f"ALTER TABLE t OWNER TO {ROLE}",
+        f"GRANT CREATE ON DATABASE checked TO {ROLE}",
+        "CREATE SCHEMA shut",
+        "CREATE TABLE shut.behind (id int PRIMARY KEY, at timestamptz)",
+        "CREATE TABLE policed (id int PRIMARY KEY, at timestamptz)",
+        "INSERT INTO policed VALUES (1, 'now')",
+        "ALTER TABLE policed ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY p ON policed USING (id = current_setting('app.tenant')::int)",
+        "CREATE FOREIGN DATA WRAPPER nobody",
+        "CREATE SERVER elsewhere FOREIGN DATA WRAPPER nobody",
+        "CREATE TABLE parted (id int NOT NULL, at timestamptz) PARTITION BY RANGE (id)",
+        "CREATE FOREIGN TABLE abroad PARTITION OF parted DEFAULT SERVER elsewhere",
+        "CREATE TABLE base (id int PRIMARY KEY, at timestamptz, days date)",
+        "CREATE FOREIGN TABLE heir () INHERITS (base) SERVER elsewhere",
+        f"GRANT SELECT ON shut.behind, policed, parted, base TO {ROLE}",
+    )
+    tables = [T, TableId("shut", "behind"), *(TableId("public", n) for n in ("policed", "parted", "base"))]
+    login = psycopg.conninfo.make_conninfo(database.dsn, user=ROLE)
+    try:
+        for filtering in ("on", "off"):
+            database.run(f"ALTER ROLE {ROLE} SET row_security = {filtering}")
+            found = PostgresSource(login).preflight(tables)
+            errors = {(str(f.table), f.code) for f in found if f.severity is Severity.ERROR}
+            assert {
+                ("shut.behind", "SOURCE_SELECT_RIGHT"),
+                ("public.policed", "SOURCE_ROW_SECURITY"),
+                ("public.parted", "SOURCE_TABLE_KIND"),
+                ("public.base", "SOURCE_TABLE_INHERITED"),
+            } <= errors
+            assert not [code for table, code in errors if table == str(T)]
+            unseen = [f for f in found if f.code == "SOURCE_VALUES_UNSEEN"]
+            assert {str(f.table) for f in unseen} == {"public.base"}
+            assert len(unseen) == 2
+    finally:
+        database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
+
+
 def test_too_few_connections_are_told_with_the_limit(database: Database) -> None:
     database.run(f"CREATE ROLE {ROLE} LOGIN REPLICATION CONNECTION LIMIT 3", f"ALTER TABLE t OWNER TO {ROLE}")
     try:
