@@ -209,7 +209,7 @@ def _virtual(table: TableId, row: DictRow) -> Iterator[Finding]:
         altered = f"ALTER TABLE {table.quoted} ALTER {quoted(names[0])} SET EXPRESSION AS (…);"
         yield Finding.warning(
             "SOURCE_COLUMN_VIRTUAL",
-            f"{table}: Postgres refuses to give a virtual column ({', '.join(names)}) another expression while"
+            f"{table}: Postgres refuses to give virtual columns ({', '.join(names)}) another expression while"
             " the table is published.",
             f"ALTER PUBLICATION headrace_SOURCE DROP TABLE ONLY {table.quoted}; {altered}"
             " -- then: headrace source refresh SOURCE",

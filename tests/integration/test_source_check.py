@@ -172,6 +172,55 @@ def test_an_event_trigger_that_refuses_our_statements(
         database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
 
 
+@pytest.mark.parametrize(
+    ("tag", "severity"),
+    [
+        ("ALTER TABLE", Severity.ERROR),
+        ("ALTER PUBLICATION", Severity.WARNING),
+        ("DROP SCHEMA", Severity.WARNING),
+    ],
+)
+def test_an_event_trigger_that_refuses_one_kind_of_statement(
+    database: Database, tag: str, severity: Severity
+) -> None:
+    """It is told before, beside one that refuses nothing, and helped against as the refusal tells."""
+    database.run(
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        FUNCTION.format("RAISE EXCEPTION 'not here';"),
+        FUNCTION.format("").replace("public.watch", "public.idle"),
+        f"CREATE EVENT TRIGGER \"watch a tag\" ON ddl_command_start WHEN TAG IN ('{tag}')"
+        " EXECUTE FUNCTION public.watch()",
+        "CREATE EVENT TRIGGER idle ON ddl_command_end EXECUTE FUNCTION public.idle()",
+    )
+    source = PostgresSource(database.dsn)
+    one, both = (
+        Capture("audited", tuple(source.catalogue(tables)), "placeholder", "password")
+        for tables in ([T], [T, TableId("public", "u")])
+    )
+
+    def lives() -> str:
+        """Make all, alter it and remove it; return why some of it stays."""
+        source.setup(one)
+        source.publish(both)
+        return source.teardown(both).why
+
+    def refused() -> tuple[str, str, str]:
+        try:
+            return "SOURCE_REFUSED", lives(), found.hint
+        except SourceError as error:
+            return error.code, error.message, error.hint
+
+    found = told(database)["SOURCE_EVENT_TRIGGER"]
+    assert (found.severity, "not here" in found.message, "idle" in found.hint) == (severity, True, False)
+    code, why, hint = refused()
+    assert (code, "not here" in why, hint) == ("SOURCE_REFUSED", True, found.hint)
+    assert "SOURCE_EVENT_TRIGGER" in told(database), "also where the schema is there already"
+    database.run(hint.partition("  --")[0])
+    assert "SOURCE_EVENT_TRIGGER" not in told(database)
+    assert lives() == ""
+    assert database.run("SELECT 1 FROM pg_namespace WHERE nspname ~ 'headrace'") == []
+
+
 def test_a_role_that_may_replicate_no_more_lets_go_of_all_but_the_slot(database: Database) -> None:
     database.run(
         f"CREATE ROLE {ROLE} LOGIN REPLICATION",
