@@ -149,7 +149,7 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
         raise SourceError(
             f"The database does not let us in: {told_by(error)}",
             code="SOURCE_UNREACHABLE",
-            hint=way_in(str(error)),
+            hint=way_in(str(error), known.get("user")),
         ) from error
     try:
         with connection:
