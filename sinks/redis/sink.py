@@ -74,7 +74,7 @@ class RedisSink:
 
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
         del schemas
-        return findings(self._client)
+        return findings(self._client, self.config)
 
     def prepare(self, schema: TableSchema) -> None:
         with store_errors():
