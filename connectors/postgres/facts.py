@@ -14,7 +14,7 @@ from headrace.model.schema import TableId
 __all__ = ["Facts", "read_facts"]
 
 _PUBLICATION = """
-SELECT p.oid::bigint AS oid, p.xmin::text AS version, p.pubowner::bigint AS owner,
+SELECT p.oid::bigint AS oid, p.xmin::text AS version,
        p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot
        AND coalesce(to_jsonb(p) ->> 'pubgencols' = 'n', true) AS "right",
        p.pubupdate OR p.pubdelete AS refuses

@@ -216,12 +216,7 @@ def _membership(schema: TableSchema, before: Mapping[str, Any], now: Mapping[str
 def _altered(
     schema: TableSchema, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None
 ) -> Iterator[Trouble]:
-    if (
-        before is None
-        or now is None
-        or before["owner"] != now["owner"]
-        or not (before["right"] and now["right"])
-    ):
+    if before is None or now is None or not (before["right"] and now["right"]):
         return
     if (before["oid"], before["version"]) != (now["oid"], now["version"]):
         said = "the publication was changed and put back: changes may not have been told"
