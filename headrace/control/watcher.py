@@ -40,7 +40,7 @@ from headrace.control.follow import COLUMNS_SEEN
 from headrace.control.gap import another_key, gap_between
 from headrace.control.history import moved
 from headrace.control.kafka import Kafka
-from headrace.control.looks import BEAT, beat, note_look
+from headrace.control.looks import BEAT, LOOKS_EVERY_S, beat, note_look
 from headrace.control.newcomers import listed
 from headrace.control.registry import Registry, SourceEntry, living, now_ms
 from headrace.control.remedies import read_anew
@@ -53,7 +53,6 @@ __all__ = ["between_looks", "look_now", "main"]
 
 _log = logging.getLogger("headrace")
 
-_EVERY_S = 3.0
 _SOURCES_EVERY_S = 5.0
 _CONNECT_EVERY = 5
 """Every so many looks Connect is asked, too, while the connector holds its slot."""
@@ -96,6 +95,7 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         entry = now
         with registry.begin() as session:
             kept = session.get(WatchEntry, entry.name)
+        began = time.monotonic()
         sight = watch.look(kept.facts if kept else {})
         if sight.gave_way:
             why = "a statement of the application waited for it"
@@ -104,7 +104,7 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
             registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
         unfollowed = _note(registry, entry, sight)
-        note_look(context, entry.name)
+        note_look(context, entry.name, time.monotonic() - began)
         marker = context.run / COLUMNS_SEEN.format(source=entry.name)
         if unfollowed:
             marker.touch(mode=0o600)
@@ -227,7 +227,7 @@ class _Guard(threading.Thread):
         self._kafka = Kafka(context.kafka_bootstrap)
 
     def run(self) -> None:
-        pause, watch, capture = _EVERY_S, None, None
+        pause, watch, capture = LOOKS_EVERY_S, None, None
         while not self.over.wait(pause):
             self.began = time.monotonic()
             try:
@@ -238,7 +238,7 @@ class _Guard(threading.Thread):
                         watch.close()
                     capture, watch = now, source_of(self._context, entry).watch(now)
                 sight = _look(self._context, self._registry, self._kafka, entry, watch)
-                pause = _EVERY_S
+                pause = LOOKS_EVERY_S
                 self._gap(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
             except (HeadraceError, OSError) as error:
