@@ -75,7 +75,8 @@ class PostgresWatch:
             "mark": mark,
         }
         back = _BACK if known_mark is not None and (mark or 0) < known_mark else ""
-        return Sight(told, troubles, hold, self._columns, others, back, gave_way)
+        parted = tuple(table for table, row in facts.tables.items() if row["kind"] == "p")
+        return Sight(told, troubles, hold, self._columns, others, parted, back, gave_way)
 
     def close(self) -> None:
         if self._connection is not None:

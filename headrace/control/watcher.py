@@ -18,10 +18,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from sqlalchemy import select
 
@@ -33,6 +34,7 @@ from headrace.control.beats import read_beats
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.emptied import Doubt, Emptied, doubtful, ends_now, in_doubt, judged
 from headrace.control.entries import WatchEntry
 from headrace.control.failover import open_fence
 from headrace.control.first_load import begin_runs, begun_again, read_again
@@ -95,6 +97,8 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         entry = now
         with registry.begin() as session:
             kept = session.get(WatchEntry, entry.name)
+        before = Emptied.of(kept.emptied if kept else {})
+        ends = ends_now(kafka, before)
         began = time.monotonic()
         sight = watch.look(kept.facts if kept else {})
         if sight.gave_way:
@@ -103,7 +107,8 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         if sight.back:
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
             registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
-        unfollowed = _note(registry, entry, sight)
+        doubts = in_doubt(registry, entry, before, sight)
+        unfollowed = _note(registry, entry, sight, doubts)
         note_look(context, entry.name, time.monotonic() - began)
         marker = context.run / COLUMNS_SEEN.format(source=entry.name)
         if unfollowed:
@@ -111,12 +116,16 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         else:
             marker.unlink(missing_ok=True)
         beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
-        if kept is None or misread or _news(kept, sight):
+        doubts = judged(registry, kafka, entry, before, doubts, sight)
+        if kept is None or misread or doubts != before.doubts or _news(kept, sight):
+            parted = [table.topic for table in entry.tables if table.schema.table in sight.parted]
+            emptied = Emptied({topic: ends.get(topic, ()) for topic in parted}, doubts).as_dict()
             with registry.begin() as session:
                 found = living(session, entry)
                 if found is not None:
-                    seen = {"facts": dict(sight.facts), "others": listed(sight.others)}
-                    session.merge(WatchEntry(source=entry.name, at_ms=now_ms(), beats=beats, **seen))
+                    seen: dict[str, Any] = {"facts": dict(sight.facts), "others": listed(sight.others)}
+                    seen |= {"beats": beats, "emptied": emptied, "at_ms": now_ms()}
+                    session.merge(WatchEntry(source=entry.name, **seen))
                     if found.left_out is None:  # a source of before that was noted
                         found.left_out = listed(sight.others)
     return sight
@@ -151,7 +160,7 @@ def between_looks(context: Context, name: str) -> Iterator[None]:
         yield
 
 
-def _note(registry: Registry, entry: SourceEntry, sight: Sight) -> bool:
+def _note(registry: Registry, entry: SourceEntry, sight: Sight, doubts: Mapping[str, Doubt]) -> bool:
     """Turn what was seen into verdicts; return whether sinks have columns to follow."""
     topics = {table.schema.table: table.topic for table in entry.tables}
     seen: set[tuple[str, str]] = set()
@@ -160,7 +169,9 @@ def _note(registry: Registry, entry: SourceEntry, sight: Sight) -> bool:
             continue  # the look began before it was taken out
         topic = topics[trouble.table]
         seen.add((topic, trouble.code))
-        record(registry, entry, [topic], trouble.code, _verdict(registry, entry.name, trouble))
+        doubted = trouble.unless is not None and topic in doubts
+        said = doubtful(trouble) if doubted else _verdict(registry, entry.name, trouble)
+        record(registry, entry, [topic], trouble.code, said)
     _columns(registry, entry, sight, topics, seen)
     for verdict in standing(registry, entry.name):
         if verdict.code in _PASSING and (verdict.topic, verdict.code) not in seen:
