@@ -4,8 +4,8 @@ The script that writes rows counts those that it makes and those that it removes
 counted once plus what was made since, less what was removed, has to be there. Counting takes a walk over all
 keys, so it is done when there is reason to: at first, when the server has fewer keys than it should have by
 these counts, and now and then, as who removes a key may add another one in the same moment, or rename it.
-Then each row is held against its key, too. A walk goes on in small parts, between which rows may be written. A
-row that was told to expire has not gone yet: the walk takes that back.
+Then each row is held against its key, too. A walk goes on in small parts, between which rows may be written.
+A row that was told to expire has not gone yet: the walk takes that back.
 """
 
 from __future__ import annotations
