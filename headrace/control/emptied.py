@@ -36,7 +36,7 @@ class Doubt:
     Args:
         since: Where its topic ended, by partition, before that happened.
         position: Where the log was when it was seen.
-        by: For each partition the first and the last transaction that may have done it.
+        by: The first and the last transaction that may have done it, of each partition; equal ones once.
         reason: What is wrong when none of them is told.
     """
 
@@ -86,14 +86,15 @@ def in_doubt(registry: Registry, entry: SourceEntry, before: Emptied, sight: Sig
     topics = {table.schema.table: table.topic for table in entry.tables}
     stand = {one.topic: State(one.state) for one in standing(registry, entry.name) if one.code == _CODE}
     # Where no verdict stands any more a run has read the table since.
-    doubts = {topic: doubt for topic, doubt in before.doubts.items() if stand.get(topic) is _IN_DOUBT}
+    captured = before.doubts.keys() & topics.values()
+    doubts = {topic: before.doubts[topic] for topic in captured if stand.get(topic) is _IN_DOUBT}
     for trouble in sight.troubles:
         topic = topics.get(trouble.table)
         if trouble.unless is None or topic is None or stand.get(topic) is State.RESYNC_REQUIRED:
             continue
         position, by = sight.hold.flushed or 0, list(trouble.unless)
         known = doubts.get(topic) or Doubt(before.ends.get(topic, ()), position, (), trouble.reason)
-        doubts[topic] = replace(known, position=position, by=[*known.by, by])
+        doubts[topic] = replace(known, position=position, by=[*(one for one in known.by if one != by), by])
     return doubts
 
 

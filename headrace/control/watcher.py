@@ -168,8 +168,10 @@ def _note(registry: Registry, entry: SourceEntry, sight: Sight, doubts: Mapping[
         if trouble.table not in topics:
             continue  # the look began before it was taken out
         topic = topics[trouble.table]
-        seen.add((topic, trouble.code))
         doubted = trouble.unless is not None and topic in doubts
+        if doubted and (topic, trouble.code) in seen:
+            continue  # a table may have very many partitions
+        seen.add((topic, trouble.code))
         said = doubtful(trouble) if doubted else _verdict(registry, entry.name, trouble)
         record(registry, entry, [topic], trouble.code, said)
     _columns(registry, entry, sight, topics, seen)
