@@ -23,6 +23,8 @@ class Trouble:
         reason: What was seen, for people.
         statement: What mends the cause, as SQL; empty when it is over, or when SQL does not.
         lasts: Whether it is so still, and will be told at each look until it is mended.
+        unless: Nothing is wrong when the log tells that a transaction has emptied the table whose number is
+            from the first of these to the last, of 32 bits.
     """
 
     table: TableId
@@ -31,6 +33,7 @@ class Trouble:
     reason: str
     statement: str = ""
     lasts: bool = False
+    unless: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Sight:
         columns: Table → the names of the columns that would be captured now.
         others: Tables of the captured schemas that are not captured.
         gave_way: How many sessions of the connector were ended, for they kept others waiting for a lock.
+        parted: Tables that are emptied with a word in the log, and their parts without.
         back: Why the database is an earlier state of the one that ``known`` is of; empty when it need not be.
     """
 
@@ -52,6 +56,7 @@ class Sight:
     hold: Hold
     columns: Mapping[TableId, tuple[str, ...]]
     others: tuple[TableId, ...] = ()
+    parted: tuple[TableId, ...] = ()
     back: str = ""
     gave_way: int = 0
 

@@ -15,6 +15,8 @@ __all__ = ["Rows", "came_and_went", "changed", "lacking", "unlike_registered"]
 _NAME, _NATIVE, _TYPE, _GENERATED, _VERSION, _MISSING, _DEFAULT, _SAID = range(8)
 _COMPUTED = "column {name} is computed by the database now, and no record carries it"
 _RETYPED = "column {name} is of another type: {old} became {new}"
+_IDS = 1 << 32
+"""Numbers of transactions begin anew after so many."""
 Table = Mapping[str, Any]
 
 
@@ -160,9 +162,33 @@ def came_and_went(schema: TableSchema, before: Table, now: Table, ask: Rows) -> 
             what = f"its partition {are[oid]['name']} was detached for a while"
             yield Trouble(schema.table, "PARTITION_CAME", True, what)
     moved = [oid for oid in both if are[oid]["file"] != was[oid]["file"]]
-    # TRUNCATE of the root is told; it leaves one transaction's number upon all of them.
-    together = len(moved) > 1 and len(moved) == len(both) and len({are[oid]["version"] for oid in moved}) == 1
-    for oid in [] if together else moved:
-        if not ask.before_horizon(are[oid]["name"]):
+    # ALTER TABLE of the root leaves one transaction's number upon all of them, and upon a column.
+    last = {are[oid]["version"] for oid in moved}
+    together = len(moved) == len(both) and len(last) == 1
+    rewritten = together and last <= {column[_VERSION] for column in (now["columns"] or {}).values()}
+    for oid in [] if rewritten else moved:
+        if not _kept(was[oid], are[oid]) and not ask.before_horizon(are[oid]["name"]):
             what = f"its partition {are[oid]['name']} was emptied by itself"
-            yield Trouble(schema.table, "PARTITION_EMPTIED", True, what)
+            yield Trouble(schema.table, "PARTITION_EMPTIED", True, what, unless=_emptied_by(are[oid]))
+
+
+def _kept(before: Table, now: Table) -> bool:
+    """Return whether a partition without rows of before has another file, and has lost none.
+
+    VACUUM FULL and CLUSTER count the rows that they write. TRUNCATE leaves no count, and then only the upkeep
+    of the table makes one anew while there are no rows. Facts of an older version do not tell.
+    """
+    if before.get("empty"):
+        return bool(now["counted"] >= 0)
+    same = now["upkeep"] is not None and before.get("upkeep") == now["upkeep"]
+    return bool(now["counted"] == 0 and same)
+
+
+def _emptied_by(unit: Table) -> tuple[int, int]:
+    """Return the first and the last transaction that may have emptied a partition.
+
+    Its row in the catalogue has the number of whoever wrote it last. The file that TRUNCATE makes is frozen
+    up to a transaction that was under way then.
+    """
+    last, frozen = int(unit["version"]), int(unit["frozen"])
+    return (frozen if (last - frozen) % _IDS < _IDS // 2 else last), last

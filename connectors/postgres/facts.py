@@ -14,7 +14,7 @@ from headrace.model.schema import TableId
 __all__ = ["Facts", "read_facts"]
 
 _PUBLICATION = """
-SELECT p.oid::bigint AS oid, p.xmin::text AS version, p.pubowner::bigint AS owner,
+SELECT p.oid::bigint AS oid, p.xmin::text AS version,
        p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot
        AND coalesce(to_jsonb(p) ->> 'pubgencols' = 'n', true) AS "right",
        p.pubupdate OR p.pubdelete AS refuses
@@ -60,6 +60,11 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   (SELECT jsonb_object_agg(l.oid, jsonb_build_object('name', format('%%I.%%I', n.nspname, l.relname),
        'file', l.relfilenode::bigint, 'version', l.xmin::text, 'identity', l.relreplident::text,
        'logged', l.relpersistence = 'p' AND l.relkind = 'r',
+       'frozen', l.relfrozenxid::text, 'counted', sign(l.reltuples)::int,
+       'empty', pg_stat_get_live_tuples(l.oid) = 0 AND l.reltuples <= 0,
+       'upkeep', CASE WHEN current_setting('server_version_num')::int >= 150000 THEN
+           pg_stat_get_vacuum_count(l.oid) + pg_stat_get_autovacuum_count(l.oid)
+           + pg_stat_get_analyze_count(l.oid) + pg_stat_get_autoanalyze_count(l.oid) END,
        'came', (SELECT h.xmin::text FROM pg_inherits h WHERE h.inhrelid IN (
                     SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)
                 ORDER BY age(h.xmin) LIMIT 1),

@@ -75,7 +75,8 @@ class PostgresWatch:
             "mark": mark,
         }
         back = _BACK if known_mark is not None and (mark or 0) < known_mark else ""
-        return Sight(told, troubles, hold, self._columns, others, back, gave_way)
+        parted = tuple(table for table, row in facts.tables.items() if row["kind"] == "p")
+        return Sight(told, troubles, hold, self._columns, others, parted, back, gave_way)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -216,12 +217,7 @@ def _membership(schema: TableSchema, before: Mapping[str, Any], now: Mapping[str
 def _altered(
     schema: TableSchema, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None
 ) -> Iterator[Trouble]:
-    if (
-        before is None
-        or now is None
-        or before["owner"] != now["owner"]
-        or not (before["right"] and now["right"])
-    ):
+    if before is None or now is None or not (before["right"] and now["right"]):
         return
     if (before["oid"], before["version"]) != (now["oid"], now["version"]):
         said = "the publication was changed and put back: changes may not have been told"

@@ -218,6 +218,8 @@ class WatchEntry(Base):
     """``tables``: those of the captured schemas that are not captured, as schema and name."""
     beats: Mapped[int | None]
     """Up to where the heartbeats were read."""
+    emptied: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    """See :class:`~headrace.control.emptied.Emptied`."""
     at_ms: Mapped[int]
 
 
@@ -232,7 +234,7 @@ class VerdictEntry(Base):
     """Empty when every sink of the source is meant."""
     code: Mapped[str] = mapped_column(primary_key=True)
     state: Mapped[str]
-    """A :class:`~headrace.control.verdict.State`: degraded, failed or resync_required."""
+    """A :class:`~headrace.control.verdict.State`: catching_up, degraded, failed or resync_required."""
     reason: Mapped[str]
     remedy: Mapped[str]
     first_ms: Mapped[int]

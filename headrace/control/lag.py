@@ -25,6 +25,7 @@ from headrace.control.registry import Registry, SourceTableEntry
 from headrace.control.status_rules import (
     CLOCK_SLACK_S,
     age_s,
+    is_watched,
     proof_within_s,
     source_verdict,
     table_verdict,
@@ -115,7 +116,8 @@ class LagReport:
     Args:
         in_sync: True only when every table of every sink is streaming, has settled everything that
             was in Kafka, a heartbeat proves that nothing was still before Kafka, and the store itself has
-            told that it has it. Proof is no older than the heartbeat's interval and two seconds.
+            told that it has it. Proof is no older than the heartbeat's interval and two seconds. The
+            catalogue was looked at then, or within the time between two looks before.
     """
 
     at_ms: int
@@ -182,7 +184,7 @@ def judge(sources: Iterable[SourceSeen], sinks: Iterable[SinkSeen]) -> LagReport
         ]
         tables += mine
         summaries.append(_sink(sink, mine))
-    in_sync = bool(tables) and all(_in_sync(table, proof_within_s(seen[table.source])) for table in tables)
+    in_sync = bool(tables) and all(_in_sync(table, seen[table.source]) for table in tables)
     oldest = max((table.freshness_seconds or 0.0 for table in tables), default=0.0)
     return LagReport(
         at_ms=max((source.now_ms for source in seen.values()), default=0),
@@ -194,10 +196,10 @@ def judge(sources: Iterable[SourceSeen], sinks: Iterable[SinkSeen]) -> LagReport
     )
 
 
-def _in_sync(table: TableLag, within_s: float) -> bool:
-    ages = table.freshness_seconds, table.store_seen_seconds
+def _in_sync(table: TableLag, source: SourceSeen) -> bool:
+    ages, within_s = (table.freshness_seconds, table.store_seen_seconds), proof_within_s(source)
     proven = all(age is not None and -CLOCK_SLACK_S <= age <= within_s for age in ages)
-    return table.state is State.STREAMING and table.lag_records == 0 and proven
+    return table.state is State.STREAMING and table.lag_records == 0 and proven and is_watched(source)
 
 
 def _source(seen: SourceSeen, verdict: Verdict) -> SourceLag:

@@ -18,7 +18,7 @@ from headrace.control.context import Context
 from headrace.control.first_load import begun_again, note_loaded
 from headrace.control.gap import gap_between, gap_told_by
 from headrace.control.kafka import Kafka
-from headrace.control.looks import last_look_ms
+from headrace.control.looks import last_look
 from headrace.control.newcomers import newcomers
 from headrace.control.progress import SinkProgress, read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictEntry
@@ -74,6 +74,7 @@ class SourceSeen:
         sinks: Names of its sinks.
         newcomers: Tables of its schemas that are not captured and that nobody has declined.
         unwatched_s: How long ago the catalogue was last compared with what is mirrored; None when never.
+        look_s: How long that took.
         attempts: How often the initial snapshot has begun, while it is not complete.
     """
 
@@ -91,6 +92,7 @@ class SourceSeen:
     sinks: tuple[str, ...] = ()
     newcomers: Sequence[TableId] = ()
     unwatched_s: float | None = None
+    look_s: float = 0.0
     attempts: int = 1
 
 
@@ -135,8 +137,8 @@ def observe(context: Context, kafka: Kafka) -> tuple[list[SourceSeen], list[Sink
 def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry) -> SourceSeen:
     capture = capture_of(context, entry)
     # By this machine's clock, as the watcher's; and before the verdicts are read, which it may add to.
-    looked_ms = last_look_ms(context, entry.name)
-    unwatched_s = (_now_ms() - looked_ms) / 1000 if looked_ms is not None else None
+    look = last_look(context, entry.name)
+    unwatched_s = (_now_ms() - look.at_ms) / 1000 if look is not None else None
     topics = [table.topic for table in entry.tables]
     silent: list[Silence] = []
     told = time.monotonic()
@@ -196,6 +198,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         newcomers=newcomers(registry, entry),
         sinks=tuple(sink.name for sink in registry.sinks(entry.name)),
         unwatched_s=unwatched_s,
+        look_s=look.took_s if look is not None else 0.0,
         attempts=attempts,
     )
 

@@ -13,6 +13,7 @@ from headrace.config.pipeline import SchemaPolicy
 from headrace.control.gap import START_OVER, another_key
 from headrace.control.history import moved
 from headrace.control.limits import kafka_forgets, slot_is_near_its_end
+from headrace.control.looks import LOOKS_EVERY_S
 from headrace.control.observation import SinkSeen, SourceSeen
 from headrace.control.progress import TableProgress
 from headrace.control.registry import SinkEntry, SourceTableEntry
@@ -21,7 +22,7 @@ from headrace.control.snapshot import MOST_ATTEMPTS
 from headrace.control.verdicts import EVERY_SINK, ORDER, RESTARTED, State, Verdict
 from headrace.model.errors import named
 
-__all__ = ["CLOCK_SLACK_S", "age_s", "proof_within_s", "source_verdict", "table_verdict"]
+__all__ = ["CLOCK_SLACK_S", "age_s", "is_watched", "proof_within_s", "source_verdict", "table_verdict"]
 
 SILENT_AFTER_S = 10.0
 BEATS_MISSED = 10
@@ -36,6 +37,15 @@ CLOCK_SLACK_S = 1.0
 def proof_within_s(seen: SourceSeen) -> float:
     """Return how old proof may be: of what was committed by a heartbeat, of what a store has by a look."""
     return float(seen.entry.settings["heartbeat_ms"]) / 1000 + PROOF_SLACK_S
+
+
+def is_watched(seen: SourceSeen) -> bool:
+    """Return whether the catalogue was looked at when proof may be of, or the next look is not overdue.
+
+    A look at a large catalogue takes as long as the one before.
+    """
+    age = seen.unwatched_s
+    return age is not None and abs(age) <= proof_within_s(seen) + LOOKS_EVERY_S + seen.look_s
 
 
 def source_verdict(seen: SourceSeen) -> Verdict:

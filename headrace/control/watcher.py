@@ -18,10 +18,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from sqlalchemy import select
 
@@ -33,6 +34,7 @@ from headrace.control.beats import read_beats
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.emptied import Doubt, Emptied, doubtful, ends_now, in_doubt, judged
 from headrace.control.entries import WatchEntry
 from headrace.control.failover import open_fence
 from headrace.control.first_load import begin_runs, begun_again, read_again
@@ -40,7 +42,7 @@ from headrace.control.follow import COLUMNS_SEEN
 from headrace.control.gap import another_key, gap_between
 from headrace.control.history import moved
 from headrace.control.kafka import Kafka
-from headrace.control.looks import BEAT, beat, note_look
+from headrace.control.looks import BEAT, LOOKS_EVERY_S, beat, note_look
 from headrace.control.newcomers import listed
 from headrace.control.registry import Registry, SourceEntry, living, now_ms
 from headrace.control.remedies import read_anew
@@ -53,7 +55,6 @@ __all__ = ["between_looks", "look_now", "main"]
 
 _log = logging.getLogger("headrace")
 
-_EVERY_S = 3.0
 _SOURCES_EVERY_S = 5.0
 _CONNECT_EVERY = 5
 """Every so many looks Connect is asked, too, while the connector holds its slot."""
@@ -96,6 +97,9 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         entry = now
         with registry.begin() as session:
             kept = session.get(WatchEntry, entry.name)
+        before = Emptied.of(kept.emptied if kept else {})
+        ends = ends_now(kafka, before)
+        began = time.monotonic()
         sight = watch.look(kept.facts if kept else {})
         if sight.gave_way:
             why = "a statement of the application waited for it"
@@ -103,20 +107,25 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         if sight.back:
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
             registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
-        unfollowed = _note(registry, entry, sight)
-        note_look(context, entry.name)
+        doubts = in_doubt(registry, entry, before, sight)
+        unfollowed = _note(registry, entry, sight, doubts)
+        note_look(context, entry.name, time.monotonic() - began)
         marker = context.run / COLUMNS_SEEN.format(source=entry.name)
         if unfollowed:
             marker.touch(mode=0o600)
         else:
             marker.unlink(missing_ok=True)
         beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
-        if kept is None or misread or _news(kept, sight):
+        doubts = judged(registry, kafka, entry, before, doubts, sight)
+        if kept is None or misread or doubts != before.doubts or _news(kept, sight):
+            parted = [table.topic for table in entry.tables if table.schema.table in sight.parted]
+            emptied = Emptied({topic: ends.get(topic, ()) for topic in parted}, doubts).as_dict()
             with registry.begin() as session:
                 found = living(session, entry)
                 if found is not None:
-                    seen = {"facts": dict(sight.facts), "others": listed(sight.others)}
-                    session.merge(WatchEntry(source=entry.name, at_ms=now_ms(), beats=beats, **seen))
+                    seen: dict[str, Any] = {"facts": dict(sight.facts), "others": listed(sight.others)}
+                    seen |= {"beats": beats, "emptied": emptied, "at_ms": now_ms()}
+                    session.merge(WatchEntry(source=entry.name, **seen))
                     if found.left_out is None:  # a source of before that was noted
                         found.left_out = listed(sight.others)
     return sight
@@ -151,7 +160,7 @@ def between_looks(context: Context, name: str) -> Iterator[None]:
         yield
 
 
-def _note(registry: Registry, entry: SourceEntry, sight: Sight) -> bool:
+def _note(registry: Registry, entry: SourceEntry, sight: Sight, doubts: Mapping[str, Doubt]) -> bool:
     """Turn what was seen into verdicts; return whether sinks have columns to follow."""
     topics = {table.schema.table: table.topic for table in entry.tables}
     seen: set[tuple[str, str]] = set()
@@ -159,8 +168,12 @@ def _note(registry: Registry, entry: SourceEntry, sight: Sight) -> bool:
         if trouble.table not in topics:
             continue  # the look began before it was taken out
         topic = topics[trouble.table]
+        doubted = trouble.unless is not None and topic in doubts
+        if doubted and (topic, trouble.code) in seen:
+            continue  # a table may have very many partitions
         seen.add((topic, trouble.code))
-        record(registry, entry, [topic], trouble.code, _verdict(registry, entry.name, trouble))
+        said = doubtful(trouble) if doubted else _verdict(registry, entry.name, trouble)
+        record(registry, entry, [topic], trouble.code, said)
     _columns(registry, entry, sight, topics, seen)
     for verdict in standing(registry, entry.name):
         if verdict.code in _PASSING and (verdict.topic, verdict.code) not in seen:
@@ -227,7 +240,7 @@ class _Guard(threading.Thread):
         self._kafka = Kafka(context.kafka_bootstrap)
 
     def run(self) -> None:
-        pause, watch, capture = _EVERY_S, None, None
+        pause, watch, capture = LOOKS_EVERY_S, None, None
         while not self.over.wait(pause):
             self.began = time.monotonic()
             try:
@@ -238,7 +251,7 @@ class _Guard(threading.Thread):
                         watch.close()
                     capture, watch = now, source_of(self._context, entry).watch(now)
                 sight = _look(self._context, self._registry, self._kafka, entry, watch)
-                pause = _EVERY_S
+                pause = LOOKS_EVERY_S
                 self._gap(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
             except (HeadraceError, OSError) as error:

@@ -1,8 +1,9 @@
 """What tells an index from one made or restored in its place, and from one whose documents somebody removed.
 
-Elasticsearch counts the deletes of every shard. Whatever Headrace deletes has a tombstone, and a tombstone
-tells of so many rows at most. An index with more deletes than its tombstones account for is one from which
-somebody else deletes. It gets another identity, and what it has lost is applied again.
+Elasticsearch counts the deletes of every shard. Whatever Headrace deletes has a tombstone, which tells of its
+rows. An index with more deletes than its tombstones account for is one from which somebody else deletes. It
+gets another identity, and what it has lost is applied again. The tombstones are read where there are more
+deletes than tombstones; where that cannot be done, each accounts for as many rows as it may.
 
 The counts are noted in the index's ``_meta``, so that what is deleted while nobody looks is found, too.
 """
@@ -12,15 +13,16 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from headrace.model.errors import SinkError
 from sinks.elasticsearch.client import Client, path
-from sinks.elasticsearch.tombstones import AT_ONCE
+from sinks.elasticsearch.tombstones import AT_ONCE, rows_told
 
 __all__ = ["Identities"]
 
@@ -31,6 +33,8 @@ _SETTINGS = ("uuid", "history.uuid")
 
 _QUIET_S = 60.0
 """A request whose tombstones were written so long ago has deleted its rows, too."""
+_READ = 2_000
+"""So many tombstones are read at most at one look at an index."""
 _AGAIN_S = 0.25
 """A tombstone and its delete are counted by two shards, at two moments. The clock by which a cluster forgets
 what was deleted moves every 0.2 s."""
@@ -48,6 +52,7 @@ _MADE = 20
 
 _Counts = Mapping[str, int]
 """Copy of a shard → how many operations of a kind it has counted since it was opened."""
+_Told = Callable[[Mapping[str, int]], tuple[int, dict[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +62,42 @@ class _Moment:
     Args:
         deletes: Of the index.
         stones: Of the index of its tombstones: documents written.
+        marks: Of that index: the last operation; empty when deletes of ours may have been under way.
     """
 
     deletes: _Counts
     stones: _Counts
+    marks: _Counts = field(default_factory=dict)
 
     def precedes(self, now: _Moment) -> bool:
         """Return whether the same copies have counted on; one that was opened anew begins at nothing."""
         return _went_on(self.deletes, now.deletes) and _went_on(self.stones, now.stones)
 
-    def removed_until(self, now: _Moment) -> bool:
-        """Return whether more documents went than tombstones tell of."""
+    def until(self, now: _Moment) -> tuple[int, int]:
+        """Return how many deletes, and how many tombstones, were counted from this one to a later one."""
         deletes, stones = (
             sum(after.values()) - sum(before.values())
             for before, after in ((self.deletes, now.deletes), (self.stones, now.stones))
         )
-        return self.precedes(now) and deletes > AT_ONCE * stones
+        return deletes, stones
+
+    @property
+    def uncertain(self) -> _Moment:
+        """This one without the last operations."""
+        return replace(self, marks={})
 
 
 def _went_on(before: _Counts, now: _Counts) -> bool:
     return before.keys() == now.keys() and all(count <= now[copy] for copy, count in before.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What the primary of each shard of an index tells: deletes, documents written, the last operation."""
+
+    deletes: _Counts
+    written: _Counts
+    last: _Counts
 
 
 class _Watch:
@@ -94,22 +115,48 @@ class _Watch:
         self.token = str(own.get("removed") or "")
         """What was given to the index when somebody had removed documents of it; empty before."""
         self.made_at = self.tried_at = float("-inf")
-        self.base = self.noted
-        """Counted while no delete of ours was under way, or right after a shard was opened."""
         self.seen: _Moment | None = None
         self._since = float("-inf")
+        self.begin(self.noted)
 
-    def look(self, now: _Moment) -> bool:
-        """Take what was counted; return whether somebody else seems to have removed documents."""
+    def begin(self, base: _Moment | None) -> None:
+        """Count from a moment on: no delete of ours was under way, or a shard had just been opened."""
+        self.base = base
+        self._read: Mapping[str, int] = base.marks if base is not None else {}
+        self._told = 0
+
+    def look(self, now: _Moment, told: _Told) -> bool:
+        """Take what was counted; return whether somebody else seems to have removed documents.
+
+        Args:
+            now: What was counted.
+            told: Returns of how many rows tombstones tell since some operations, and which are the last now.
+        """
         clock = time.monotonic()
         before, self.seen = self.seen, now
-        if before is not None and before.stones != now.stones:
+        if before is None or before.stones != now.stones:
             self._since = clock
-        if self.base is not None and self.base.removed_until(now):
+        if self.base is None or not self.base.precedes(now):
+            self.begin(now.uncertain)
+        elif self._is_robbed(self.base, now, told):
             return True
-        if self.base is None or not self.base.precedes(now) or clock - self._since >= _QUIET_S:
-            self.base = now
+        elif clock - self._since >= _QUIET_S:
+            self.begin(now)
         return False
+
+    def _is_robbed(self, base: _Moment, now: _Moment, told: _Told) -> bool:
+        deletes, stones = base.until(now)
+        if deletes <= stones:
+            return False  # each tells of one row at least
+        unread = sum(max(0, mark - self._read.get(copy, mark)) for copy, mark in now.marks.items())
+        if not self._read or unread > _READ:
+            return deletes > AT_ONCE * stones
+        if unread:
+            rows, last = told(self._read)
+            # Tombstones that are removed are operations, too, of which no document tells.
+            self._read = {copy: max(mark, now.marks.get(copy, mark)) for copy, mark in last.items()}
+            self._told += rows
+        return deletes > self._told
 
     @property
     def due(self) -> bool:
@@ -210,29 +257,40 @@ class Identities:
             index: stone
             for index, stone in pairs.items()
             if index in counts and stone in counts
-            if self._watches[index].look(_Moment(counts[index][0], counts[stone][1]))
+            if self._watches[index].look(
+                _Moment(counts[index].deletes, counts[stone].written, counts[stone].last),
+                partial(rows_told, self._client, stone),
+            )
         }
 
-    def _counts(self, indexes: Collection[str]) -> dict[str, tuple[_Counts, _Counts]]:
-        """Return index → what the primary of each shard has counted: deletes, and documents written."""
+    def _counts(self, indexes: Collection[str]) -> dict[str, _Counted]:
+        """Return index → what the primary of each shard has counted."""
         shard = "indices.*.shards.*"
-        wanted = ("routing.primary", "routing.node", "indexing.delete_total", "indexing.index_total")
+        wanted = (
+            "routing.primary",
+            "routing.node",
+            "indexing.delete_total",
+            "indexing.index_total",
+            "seq_no.max_seq_no",
+        )
         asked = "level=shards&ignore_unavailable=true&filter_path=" + ",".join(
             f"{shard}.{one}" for one in wanted
         )
-        counts: dict[str, tuple[_Counts, _Counts]] = {}
+        counts: dict[str, _Counted] = {}
         for named in _lines(indexes):
             reply = self._client.request("GET", f"{named}/_stats/indexing?{asked}")
             for index, about in reply.json().get("indices", {}).items():
                 primaries = {
-                    f"{number} {copy['routing']['node']}": copy["indexing"]
+                    f"{number} {copy['routing']['node']}": copy
                     for number, copies in about["shards"].items()
                     for copy in copies
                     if copy["routing"]["primary"]
                 }
-                deleted = {name: told["delete_total"] for name, told in primaries.items()}
-                written = {name: told["index_total"] for name, told in primaries.items()}
-                counts[index] = deleted, written
+                counts[index] = _Counted(
+                    {name: told["indexing"]["delete_total"] for name, told in primaries.items()},
+                    {name: told["indexing"]["index_total"] for name, told in primaries.items()},
+                    {name: told["seq_no"]["max_seq_no"] for name, told in primaries.items()},
+                )
         return counts
 
     def _made_others(self, indexes: Collection[str]) -> set[str]:
@@ -260,9 +318,10 @@ class Identities:
         for index in before:
             watch = self._watches[index]
             with suppress(SinkError):
-                token = uuid.uuid4().hex
-                self._note(index, token, watch.seen)
-                watch.token, watch.base, watch.made_at = token, watch.seen, time.monotonic()
+                token, moment = uuid.uuid4().hex, watch.seen.uncertain if watch.seen else None
+                self._note(index, token, moment)
+                watch.token, watch.made_at = token, time.monotonic()
+                watch.begin(moment)
                 done.add(index)
         return done
 
@@ -281,7 +340,7 @@ class Identities:
         watch.tried_at = time.monotonic()
         moment = counted or watch.base
         meta = self._metas([index]).get(index, {})
-        told = {"deletes": moment.deletes, "stones": moment.stones} if moment else None
+        told = asdict(moment) if moment else None
         own = {**_own(meta), "counted": told, "removed": token}
         self._client.request("PUT", path(index, "_mapping"), {"_meta": {**meta, "headrace": own}})
         watch.noted = moment

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import orjson
 
-from sinks.elasticsearch.client import Client
+from sinks.elasticsearch.client import Client, path
 from sinks.elasticsearch.indices import Indices, whole_search
 
-__all__ = ["AT_ONCE", "Tombstones", "groups"]
+__all__ = ["AT_ONCE", "Tombstones", "groups", "rows_told"]
 
 _T = TypeVar("_T")
 
@@ -151,6 +151,36 @@ class Tombstones:
             if not page:
                 return
             yield page
+
+
+def rows_told(client: Client, index: str, since: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+    """Return of how many rows tombstones tell that came after some operations, and which are the last now.
+
+    Args:
+        client: Where to ask.
+        index: Of the tombstones.
+        since: Copy of a shard, named by the shard's number first → number of an operation.
+    """
+    client.request("POST", path(index, "_refresh"))
+    rows, last = 0, dict(since)
+    for copy in since:
+        shard = f"&preference=_shards:{copy.partition(' ')[0]}"
+        target = whole_search(index, "hits.hits._seq_no,hits.hits._source.versions") + shard
+        while True:
+            search = {
+                "size": _PAGE,
+                "query": {"range": {"_seq_no": {"gt": last[copy]}}},
+                "sort": [{"_seq_no": "asc"}],
+                "seq_no_primary_term": True,
+                "_source": ["versions"],
+            }
+            page = client.request("POST", target, search).json().get("hits", {}).get("hits", [])
+            rows += sum(len(hit["_source"]["versions"]) for hit in page)
+            if page:
+                last[copy] = page[-1]["_seq_no"]
+            if len(page) < _PAGE:
+                break
+    return rows, last
 
 
 def groups(listed: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -3,9 +3,9 @@
 The script that writes rows counts those that it makes and those that it removes, in the same step. What was
 counted once plus what was made since, less what was removed, has to be there. Counting takes a walk over all
 keys, so it is done when there is reason to: at first, when the server has fewer keys than it should have by
-these counts, and now and then, as who removes a key may add another one in the same moment. A walk goes on in
-small parts, between which rows may be written. A row that was told to expire has not gone yet: the walk takes
-that back.
+these counts, and now and then, as who removes a key may add another one in the same moment, or rename it.
+Then each row is held against its key, too. A walk goes on in small parts, between which rows may be written.
+A row that was told to expire has not gone yet: the walk takes that back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAGE = 1_000
 _LEAST_REST_S = 1.0
 _EVERY_S = 600.0
 _SHARE = 20
-"""So many times as long as a walk took is rested after it."""
+"""So many times as long as a walk took is rested after it, before the next one that is as thorough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,8 @@ class _Walk:
     tables: Mapping[bytes, tuple[Keys, Layout]]
     expire: bool
     """Whether some of them may have been told to expire."""
+    thorough: bool
+    """Whether a row counts only under its own key."""
     cursor: int = 0
     took_s: float = 0.0
     seen: dict[bytes, array[int]] = field(default_factory=dict)
@@ -94,11 +96,10 @@ class _Walk:
         while True:
             cursor, page = redis.scan(cursor, match=pattern, count=_PAGE)
             for head, keys in _by_table(heads, page).items():
-                table, layout = self.tables[head]
+                _, layout = self.tables[head]
                 stay = _lasting(redis, layout, keys) if self.expire else keys
-                if self.before.base(table.head) is None:  # others' keys are not to be missed later
-                    told = zip(stay, layout.versions(redis, stay), strict=True)
-                    stay = [key for key, version in told if version is not None]
+                # Others' keys are not to be missed later, nor to stand for rows.
+                stay = layout.named(redis, stay, len(head)) if self.thorough else layout.ours(redis, stay)
                 self.seen.setdefault(head, array("q")).extend(map(hash, stay))
             self.cursor = cursor
             if not cursor or time.monotonic() - began > _PART_S:
@@ -124,7 +125,9 @@ class Audit:
         self._counts = counts_key(prefix)
         self._others: int | None = None
         self._due = True
-        self._again = self._walked = float("-inf")
+        self._again = self._thorough_again = float("-inf")
+        self._put_off = False
+        """Whether a thorough walk has let a quick one go first."""
         self._walk: _Walk | None = None
 
     def missing(self, tables: Sequence[tuple[Keys, Layout]]) -> list[Keys]:
@@ -138,13 +141,16 @@ class Audit:
             return []
         if self._walk and not (self._walk.tables.keys() == places.keys() and self._walk.before.precedes(now)):
             self._walk = None
-        self._due |= self._others is None or now.others < self._others
-        self._due |= time.monotonic() - self._walked > _EVERY_S
+        fell = self._others is not None and now.others < self._others
+        thorough = time.monotonic() >= self._thorough_again
+        if fell and thorough and not self._put_off:
+            self._walk, self._put_off, thorough = None, True, False
+        self._due |= fell or thorough
         self._due |= any(now.base(keys.head) is None for keys, _ in tables)
         self._others = now.others
         if self._walk is None and self._due and time.monotonic() >= self._again:
             own = self._redis.exists(*(stones for keys, _ in tables for stones in (keys.young, keys.elder)))
-            self._walk = _Walk(now, places, expire=now.expiring > own)
+            self._walk = _Walk(now, places, expire=now.expiring > own, thorough=thorough)
         if self._walk is None:
             return []
         walk, self._walk = self._walk, None  # one that fails is not gone on with
@@ -152,8 +158,10 @@ class Audit:
             self._walk = walk
             return []
         gone = self._compared(walk, [keys for keys, _ in tables])
-        self._due, self._walked = False, time.monotonic()
-        self._again = self._walked + max(_LEAST_REST_S, _SHARE * walk.took_s)
+        self._due, over, rest = False, time.monotonic(), _SHARE * walk.took_s
+        if walk.thorough:
+            self._thorough_again, self._put_off, rest = over + max(_EVERY_S, rest), False, 0.0
+        self._again = over + max(_LEAST_REST_S, rest)
         return gone
 
     def forget(self, keys: Keys) -> None:

@@ -8,9 +8,11 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
+import orjson
 from redis.exceptions import RedisError
 
 from headrace.model.change import Change, Op
+from headrace.model.key import Key
 from headrace.model.schema import Column, LogicalType, TableSchema
 from sinks.document import CONVERSION_ERRORS, BadValue, Document, checked_json, converter, dumps, exact
 from sinks.origin import KNOWN, origin_members, place
@@ -25,6 +27,21 @@ _LINE = b'\n{"_headrace":"%019d","_headrace_source":{%b}'
 _LINE_KNOWN = _LINE.replace(b"%b", KNOWN)
 _LONG = 16
 """From so many elements on, the head of a msgpack list has three bytes, not one."""
+
+_SMALL = 4_096
+"""So much of a document is read to see whose it is; a longer one is taken for what its key says."""
+_SPELLED = frozenset(
+    {LogicalType.INT16, LogicalType.INT32, LogicalType.INT64, LogicalType.TEXT, LogicalType.UUID}
+)
+_OURS = """
+local found = {}
+for i = 1, #KEYS do
+  if %s then found[#found + 1] = KEYS[i] end
+end
+return found
+"""
+_OUR_STRINGS = _OURS % "redis.pcall('GETRANGE', KEYS[i], 0, #ARGV[1] - 1) == ARGV[1]"
+_OUR_HASHES = _OURS % "redis.pcall('HEXISTS', KEYS[i], ARGV[1]) == 1"
 
 _UPSERT, _DELETE = Op.UPSERT, Op.DELETE  # to look up a member of an enumeration takes its time
 _row = attrgetter("row")
@@ -60,6 +77,32 @@ class Layout(Protocol):
         """Return the version of each key's row, and nothing else of it; None where there is none of ours."""
         ...
 
+    def ours(self, redis: Any, keys: Sequence[bytes]) -> list[bytes]:
+        """Return the keys that hold rows, which costs the server little more than to name them."""
+        ...
+
+    def named(self, redis: Any, keys: Sequence[bytes], head: int) -> list[bytes]:
+        """Return the keys that hold the row they are named for, as far as that can be told.
+
+        Args:
+            redis: The client.
+            keys: Which keys.
+            head: How many bytes come before a row's id.
+        """
+        ...
+
+
+class _Ids:
+    """Tells the ids of rows whose key columns are spelled in one way wherever they are kept."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.fields = [field_of(name) for name in schema.key]
+        self.told = all(column.type in _SPELLED for column in schema.key_columns)
+
+    def of(self, values: Iterable[Any]) -> bytes:
+        """Return the id of a row by the values of its key columns, texts or numbers."""
+        return Key(tuple([None if value is None else str(value) for value in values])).id.encode()
+
 
 def _heads(changes: Iterable[Change]) -> Iterator[bytes]:
     """Yield what each document begins with, after a line feed."""
@@ -85,6 +128,7 @@ class JsonLayout:
 
     def __init__(self, schema: TableSchema) -> None:
         self._document = Document(schema, field_of, reserved=(META_FIELD, SOURCE_FIELD))
+        self._ids = _Ids(schema)
 
     def arguments(self, changes: Sequence[Change]) -> Sequence[bytes | str]:
         upserts = [change for change in changes if change.op is _UPSERT]
@@ -118,6 +162,29 @@ class JsonLayout:
         answers = map(_told, pipeline.execute(raise_on_error=False) if keys else [])
         return [int(text[_VERSION]) if text and text.startswith(_HEAD) else None for text in answers]
 
+    def ours(self, redis: Any, keys: Sequence[bytes]) -> list[bytes]:
+        return list(redis.eval(_OUR_STRINGS, len(keys), *keys, _HEAD)) if keys else []
+
+    def named(self, redis: Any, keys: Sequence[bytes], head: int) -> list[bytes]:
+        pipeline = redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.getrange(key, 0, _SMALL - 1)
+        answers = map(_told, pipeline.execute(raise_on_error=False) if keys else [])
+        return [
+            key
+            for key, text in zip(keys, answers, strict=True)
+            if text and text.startswith(_HEAD) and self._is_named(key[head:], text)
+        ]
+
+    def _is_named(self, key_id: bytes, text: bytes) -> bool:
+        if not self._ids.told or len(text) == _SMALL:  # it may be longer, and no document then
+            return True
+        try:
+            document = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return True
+        return self._ids.of(document.get(field) for field in self._ids.fields) == key_id
+
     def _row(self, value: bytes | None) -> tuple[int, dict[str, Any]] | None:
         if value is None or not value.startswith(_HEAD):
             return None
@@ -137,6 +204,7 @@ class HashLayout:
         self._write = _Columns(schema)
         self._document = Document(schema, field_of)
         self._read = {field_of(c.name).encode(): (field_of(c.name), _reader(c)) for c in schema.columns}
+        self._ids = _Ids(schema)
 
     def arguments(self, changes: Sequence[Change]) -> Sequence[bytes | str]:
         return [change.position.text if change.op is _DELETE else self._packed(change) for change in changes]
@@ -191,6 +259,22 @@ class HashLayout:
         answers = map(_told, pipeline.execute(raise_on_error=False) if keys else [])
         return [int(text) if text is not None else None for text in answers]
 
+    def ours(self, redis: Any, keys: Sequence[bytes]) -> list[bytes]:
+        return list(redis.eval(_OUR_HASHES, len(keys), *keys, META_FIELD)) if keys else []
+
+    def named(self, redis: Any, keys: Sequence[bytes], head: int) -> list[bytes]:
+        if not self._ids.told:
+            return self.ours(redis, keys)
+        pipeline = redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hmget(key, [META_FIELD, *self._ids.fields])
+        answers = map(_told, pipeline.execute(raise_on_error=False) if keys else [])
+        return [
+            key
+            for key, texts in zip(keys, answers, strict=True)
+            if texts and texts[0] is not None and self._ids.of(map(_text_of, texts[1:])) == key[head:]
+        ]
+
     def _row(self, value: Any) -> tuple[int, dict[str, Any]] | None:
         value = _told(value)
         if not isinstance(value, dict) or META_FIELD.encode() not in value:
@@ -198,6 +282,10 @@ class HashLayout:
         known = {field: self._read[field] for field in value if field in self._read}
         texts = {name: read(value[field]) for field, (name, read) in known.items()}
         return int(value[META_FIELD.encode()]), self._document.decode(texts)
+
+
+def _text_of(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
 
 
 def _told(value: Any) -> Any:

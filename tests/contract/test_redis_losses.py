@@ -351,6 +351,28 @@ def test_keys_of_others_among_a_tables_keys_are_not_missed_when_they_go(server: 
 
 
 @pytest.mark.usefixtures("_no_rest")
+@pytest.mark.parametrize("style", ["json", "hash"])
+@pytest.mark.parametrize("moved", ["renamed", "replaced"])
+def test_a_row_whose_key_somebody_gives_another_name_is_missed(
+    server: Server, monkeypatch: pytest.MonkeyPatch, style: str, moved: str
+) -> None:
+    monkeypatch.setattr(audit, "_EVERY_S", 0.0)
+    sink = server.sink(format=style)
+    sink.prepare(ORDERS)
+    sink.apply(ORDERS, [order(number, at(number)) for number in range(1, 20)])
+    told = until_told(sink)
+    for _ in range(3):
+        assert sink.identities([ORDERS]) == told
+    if moved == "renamed":
+        server.redis.rename(f"{server.prefix}orders:7", f"{server.prefix}orders:zz")
+    else:
+        with server.redis.pipeline(transaction=True) as both:
+            both.delete(f"{server.prefix}orders:7").set(f"{server.prefix}orders:77", "mine").execute()
+    until(lambda: sink.identities([ORDERS]) == {})
+    sink.close()
+
+
+@pytest.mark.usefixtures("_no_rest")
 def test_a_redis_that_is_put_back_while_its_keys_are_walked_over(
     server: Server, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -47,10 +47,12 @@ def captured(database: Database) -> tuple[PostgresSource, Capture]:
     return source, capture
 
 
-def codes(sight: Sight) -> dict[str, set[str]]:
+def codes(sight: Sight, told: Collection[str] = ()) -> dict[str, set[str]]:
+    """Return table → codes, without doubts about tables of which the log tells that they were emptied."""
     found: dict[str, set[str]] = {}
     for trouble in sight.troubles:
-        found.setdefault(trouble.table.name, set()).add(trouble.code)
+        if trouble.unless is None or trouble.table.name not in told:
+            found.setdefault(trouble.table.name, set()).add(trouble.code)
     return found
 
 
@@ -64,7 +66,7 @@ def test_each_is_seen_for_its_table_and_nothing_else_is(database: Database) -> N
         for group in QUIET:
             database.run(*group)
             second = watch.look(second.facts)
-            assert codes(second) == {}
+            assert codes(second, told=("parted", "single")) == {}
         assert set(second.columns[TableId("public", "quiet")]) == {"id", "v", "n", "w", "later"}
         version = int(database.value("SHOW server_version_num"))
         untold = {
@@ -144,9 +146,17 @@ def test_a_publication_that_is_changed_and_put_back_is_remembered(database: Data
         facts = watch.look(lacking.facts).facts
         assert codes(watch.look(facts)) == {}
         database.run(f"{change}'insert')", f"{change}'insert, update, delete, truncate')")
-        assert len(codes(watch.look(facts))) == len(capture.tables)
+        again = watch.look(facts)
+        assert len(codes(again)) == len(capture.tables)
+        database.run(
+            f"{change}'insert')",
+            f"{change}'insert, update, delete, truncate')",
+            f"ALTER PUBLICATION headrace_{NAME} OWNER TO pg_monitor",
+        )
+        assert len(codes(watch.look(again.facts))) == len(capture.tables)
     finally:
         watch.close()
+        database.run(f"ALTER PUBLICATION headrace_{NAME} OWNER TO postgres")
         source.teardown(capture)
 
 

@@ -32,6 +32,9 @@ CREATE TABLE went_b PARTITION OF went FOR VALUES FROM (100) TO (200);
 CREATE TABLE emptied (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
 CREATE TABLE emptied_a PARTITION OF emptied FOR VALUES FROM (0) TO (100);
 CREATE TABLE emptied_b PARTITION OF emptied FOR VALUES FROM (100) TO (200);
+CREATE TABLE halves (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE halves_a PARTITION OF halves FOR VALUES FROM (0) TO (100);
+CREATE TABLE halves_b PARTITION OF halves FOR VALUES FROM (100) TO (200);
 CREATE TABLE north (id int PRIMARY KEY, v text);
 CREATE TABLE south (id int PRIMARY KEY, v text);
 CREATE TABLE elsewhere (id int PRIMARY KEY, v text);
@@ -58,6 +61,9 @@ ALTER TABLE cut REPLICA IDENTITY USING INDEX cut_id;
 CREATE TABLE parted (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
 CREATE TABLE parted_a PARTITION OF parted FOR VALUES FROM (0) TO (100);
 CREATE TABLE parted_b PARTITION OF parted FOR VALUES FROM (100) TO (200);
+CREATE TABLE parted_z PARTITION OF parted FOR VALUES FROM (900) TO (999);
+CREATE TABLE single (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE single_a PARTITION OF single FOR VALUES FROM (0) TO (100);
 INSERT INTO labels SELECT i, 'placed', ARRAY['paid']::mood[] FROM generate_series(1, 9) i;
 INSERT INTO doubled SELECT i, i FROM generate_series(1, 9) i;
 INSERT INTO anew SELECT i, 'v' FROM generate_series(1, 9) i;
@@ -68,6 +74,8 @@ INSERT INTO back SELECT i, 'e' || i FROM generate_series(0, 9) i;
 INSERT INTO arrays SELECT i, 'v', ARRAY[i] FROM generate_series(1, 9) i;
 INSERT INTO went SELECT i * 10, 'v' FROM generate_series(1, 15) i;
 INSERT INTO emptied SELECT i * 10, 'v' FROM generate_series(1, 15) i;
+INSERT INTO halves SELECT i * 10, 'v' FROM generate_series(1, 15) i;
+INSERT INTO single SELECT i, 'v' FROM generate_series(1, 9) i;
 INSERT INTO parted SELECT i * 10, 'v' FROM generate_series(1, 15) i;
 INSERT INTO rounded SELECT i, i + 0.25 FROM generate_series(1, 9) i;
 INSERT INTO rekeyed SELECT i, 'e' || i FROM generate_series(1, 9) i;
@@ -94,6 +102,8 @@ QUIET = (
         "INSERT INTO parted VALUES (5, 'after'), (150, 'after')",
         "CREATE TABLE parted_c PARTITION OF parted FOR VALUES FROM (200) TO (300)",
         "INSERT INTO parted VALUES (250, 'new')",
+        "TRUNCATE single",
+        "INSERT INTO single VALUES (5, 'after')",
     ),
     (
         "VACUUM FULL quiet",
@@ -103,9 +113,17 @@ QUIET = (
         "REINDEX TABLE CONCURRENTLY quiet",
         "REINDEX TABLE CONCURRENTLY cut",
         "VACUUM FULL parted",
+        "DELETE FROM single",
+        "VACUUM FULL single",
         "ALTER TYPE mood ADD VALUE 'sent'",
     ),
-    ("GRANT SELECT (v) ON quiet TO PUBLIC", "REVOKE SELECT ON quiet FROM PUBLIC"),
+    (
+        "GRANT SELECT (v) ON quiet TO PUBLIC",
+        "REVOKE SELECT ON quiet FROM PUBLIC",
+        # The number that it leaves in the catalogue is not the one that the log tells; nor is the next one's.
+        "DO $$ BEGIN TRUNCATE single; EXCEPTION WHEN division_by_zero THEN NULL; END $$",
+        "GRANT SELECT ON single_a TO PUBLIC",
+    ),
 )
 """What changes nothing that is mirrored, or is told by the log; a look lies between the groups."""
 IN, OUT = (f"ALTER PUBLICATION headrace_{NAME} {word} TABLE" for word in ("ADD", "DROP"))
@@ -160,6 +178,7 @@ UNTOLD = {
     ),
     "went": ("PARTITION_GONE", "ALTER TABLE went DETACH PARTITION went_b"),
     "emptied": ("PARTITION_EMPTIED", "TRUNCATE emptied_b"),
+    "halves": ("PARTITION_EMPTIED", "TRUNCATE halves_a, halves_b"),
     "elsewhere": (
         "TABLE_RENAMED",
         "ALTER TABLE elsewhere RENAME TO o; INSERT INTO o VALUES (1); ALTER TABLE o RENAME TO elsewhere",

@@ -47,6 +47,13 @@ def test_a_source_whose_catalogue_nobody_looks_at_is_not_green(age: float | None
     assert "catalogue was not looked at" in report.tables[0].reason
 
 
+@pytest.mark.parametrize(("age", "took", "so"), [(5.9, 0.0, True), (6.1, 0.0, False), (8.9, 3.0, True)])
+def test_a_look_at_the_catalogue_that_is_overdue_proves_nothing(age: float, took: float, so: bool) -> None:
+    """The heartbeat's interval and two seconds, the time between two looks, and what a look takes."""
+    report = _report(replace(SOURCE, unwatched_s=age, look_s=took))
+    assert (report.in_sync, report.tables[0].state) == (so, State.STREAMING)
+
+
 def test_a_new_table_is_a_note_with_its_two_commands_and_changes_no_state() -> None:
     report = _report(replace(SOURCE, newcomers=(TableId("public", "new one"), TableId("public", "b"))))
     assert report.in_sync
