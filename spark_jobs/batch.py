@@ -19,26 +19,22 @@ from spark_jobs.emptying import Emptyings
 from spark_jobs.held import load_holds
 from spark_jobs.history import History
 from spark_jobs.lives import remove_earlier
-from spark_jobs.offsets import Ranges, Settled, Span, parts, planned, refuse_more_partitions, settled_last
+from spark_jobs.offsets import Ranges, Settled, Span, parts, planned, repartitioned, settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress, now_ms
-from spark_jobs.ranges import SMALL, Applier, Ended, patiently
+from spark_jobs.ranges import Applier, Ended, patiently
 from spark_jobs.reader import Reader
 from spark_jobs.report import Report
 from spark_jobs.requested import Requested
+from spark_jobs.rest import rest_after
 from spark_jobs.rewind import lost, sweep_again
 from spark_jobs.settle import set_aside_again, settle
 from spark_jobs.tables import Tables
 from spark_jobs.targets import Targets
 from spark_jobs.troubles import Troubles
 
-__all__ = ["Batches", "rest_after"]
+__all__ = ["Batches"]
 
-_MANY = 50
-_BUSY_S = 0.25
-_LONGEST_REST_S = 0.5
-_PACED = 4
-"""So many times as long as its batch took may a sink with a pace rest."""
 _LOOK_EVERY_S = 1.0
 """What a store has lost is told as soon as that, and what proves that it has lost nothing is no older."""
 _TIDY_EVERY_S = 5.0
@@ -168,13 +164,12 @@ class Batches:
         spec, progress = self._spec, self._progress
         # A table may have been taken out of the pipeline since the batch was planned.
         span = planned(spec.checkpoint, batch_id).of(self._names)
-        refuse_more_partitions(spec.tables, span.partitions)
         hit("batch.planned", spec.kind)
         with self._turn, self._reading():
             if self._over.is_set():  # another may be at the store by now, with another table to write
                 raise Ended
             pipeline = patiently(self._holding.pipeline, progress, self._over)
-            self._shut(self._history.shortened(span))
+            self._shut(self._history.shortened(span) | repartitioned(spec.tables, span.partitions))
             if self._history.is_due:
                 self._shut(self._history.changed(span.begins))
             behind = patiently(lambda: self._forward(session, pipeline, span.begins), progress, self._over)
@@ -377,19 +372,3 @@ class Batches:
         for (topic, _), (begin, end) in (gone or {}).items():
             lacking[self._names[topic]] = lacking.get(self._names[topic], 0) + end - begin
         self._progress.troubles(self._troubles.told(), lacking)
-
-
-def rest_after(records: int, took: float, pace: float) -> float:
-    """Return how many seconds to wait after a batch, so that the next is larger; 0 where that gains nothing.
-
-    What a small batch costs hardly depends on its size, so a rest as long as the work halves the work.
-    Where much comes in, and a batch takes long because the processor is wanted by all, that is done for
-    every sink. One with a pace rests longer, as long as a batch's share of the time is large. Where little
-    comes in nobody rests: that would make those few wait, and save nothing that anybody wants.
-    """
-    if not _MANY < records <= SMALL:
-        return 0.0
-    rest = min(pace - took, _PACED * took)
-    if took > _BUSY_S:
-        rest = max(rest, min(_LONGEST_REST_S, took))
-    return max(rest, 0.0)

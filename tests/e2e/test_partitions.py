@@ -118,16 +118,19 @@ def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
     assert_equal(mirror)
 
 
-def test_more_partitions_behind_our_back_stop_the_sinks_by_name(mirror: Mirror) -> None:
+def test_more_partitions_behind_our_back_stop_that_table_by_name(mirror: Mirror) -> None:
     admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka(), "log_level": 0})
     admin.create_partitions([NewPartitions(TOPIC, PARTITIONS + 1)])[TOPIC].result()
     state = {table.table: table.state for table in lag.measure(mirror.context).tables}
     assert state["public.items"] is State.RESYNC_REQUIRED
     mirror.database.run(many(50_000, 50_100, "moved"))
 
-    def codes() -> set[str]:
+    def codes(table: str) -> set[str]:
         told = (read_progress(mirror.context.progress, f"{mirror.name}{short}") for short in KINDS)
-        return {(one.error or {}).get("code", "") if one is not None else "" for one in told}
+        return {str((one.tables[table].trouble or {}).get("code", "")) for one in told if one is not None}
 
-    until(lambda: codes() == {"TOPIC_REPARTITIONED"})
+    until(lambda: codes("public.items") == {"TOPIC_REPARTITIONED"})
+    mirror.database.run("INSERT INTO plain VALUES ('beside', 7)")
+    until(lambda: all("beside" in rows for rows in mirror.stored("plain").values()))
+    assert codes("public.plain") == {""}
     assert not mirror.in_sync
