@@ -92,6 +92,15 @@ class Batches:
         """Return whether there are to be no more batches."""
         return self._over.is_set()
 
+    @property
+    def topics(self) -> list[str]:
+        """Return the topics to read, without those that are gone."""
+        return sorted(self._names.keys() - self._history.gone.keys())
+
+    def lose_topics(self) -> bool:
+        """See which topics are gone; return whether one more is, so that the others are to be read alone."""
+        return self._history.lose_topics()
+
     def look(self, session: SparkSession) -> None:
         """See whether the store still has what was settled, apply some of it again if not, and tidy up.
 
@@ -108,7 +117,7 @@ class Batches:
             settled = {place: end for place, end in ended.items() if place[0] in self._names}
             with self._said():
                 pipeline = self._holding.pipeline()
-                self._shut(self._history.changed(settled))
+                self._shut({**self._history.changed(settled), **self._history.gone})
                 behind = self._forward(session, pipeline, settled)
                 more = any(self._troubles.due(self._names[topic]) for topic in behind)
                 self._tidy(sink_of(self._holding.pipeline())[0])
@@ -169,7 +178,8 @@ class Batches:
             if self._over.is_set():  # another may be at the store by now, with another table to write
                 raise Ended
             pipeline = patiently(self._holding.pipeline, progress, self._over)
-            self._shut(self._history.shortened(span) | repartitioned(spec.tables, span.partitions))
+            self._shut({**self._history.shortened(span), **self._history.gone})
+            self._shut(repartitioned(spec.tables, span.partitions))
             if self._history.is_due:
                 self._shut(self._history.changed(span.begins))
             behind = patiently(lambda: self._forward(session, pipeline, span.begins), progress, self._over)
