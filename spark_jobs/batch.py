@@ -225,7 +225,7 @@ class Batches:
         sink = sink_of(pipeline)[0]
         ends = {place: end for place, end in span.ends.items() if place[0] not in behind}
         ends = patiently(lambda: self._emptied(sink, report, ranges, ends), self._progress, self._over)
-        settle(self._spec, sink, batch_id, session, report, ends)
+        settle(self._spec, sink, batch_id, session, report, ends, self._hole)
         carry_of(pipeline, {}).discard(report.spent)
         return ends
 
@@ -236,7 +236,7 @@ class Batches:
         ends = self._without(report, report.troubles, ends)
         moved = {place: span for place, span in ranges.items() if place in ends}
         begins = ends | {place: begin - 1 for place, (begin, _) in moved.items()}
-        found = self._emptyings.empty(sink, report, begins, ends)
+        found = self._emptyings.empty(sink, report, begins, ends, self._unplaced)
         found |= sweep_again(self._spec, sink, report, moved)
         ends = self._without(report, found, ends)
         for topic in {topic for topic, _ in moved}.intersection(topic for topic, _ in ends):
@@ -307,7 +307,7 @@ class Batches:
         ends = self._emptied(sink, report, part, {place: end - 1 for place, (_, end) in part.items()})
         # What a row lacked was settled, too: a backup of that time lacks it.
         marks = self._requested.applied(before, report.holds)
-        set_aside_again(self._spec, session, report)
+        set_aside_again(self._spec, session, report, self._hole)
         if ends or marks:
             sink.settle({**ends, **marks})
         carry_of(pipeline, {}).discard(report.spent)
@@ -360,8 +360,7 @@ class Batches:
             begin, end = ranges[place]
             if first > begin and place in known:
                 topic, partition = place
-                self._troubles.hole(self._names[topic], self._history.hole(topic), {partition: first})
-                self._tell()
+                self._hole(topic, self._history.hole(topic), {partition: first})
             kept[place] = min(max(begin, first), end), end
         return kept
 
@@ -372,6 +371,15 @@ class Batches:
             self._troubles.shut(self._names[topic], error)
         if found:
             self._tell()
+
+    def _hole(self, topic: str, error: HeadraceError, below: Mapping[int, int]) -> None:
+        """Note what a table lacks for good, before anything is settled that would hide it."""
+        self._troubles.hole(self._names[topic], error, below)
+        self._tell()
+
+    def _unplaced(self, topic: str, partition: int) -> None:
+        first = self._history.firsts([(topic, partition)])[topic, partition]
+        self._hole(topic, self._history.hole(topic), {partition: first})
 
     def _is_shut(self, topic: str) -> bool:
         return topic not in self._names or self._troubles.is_shut(self._names[topic])
