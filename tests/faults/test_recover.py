@@ -22,7 +22,6 @@ from headrace.config.kafka import KafkaAddress
 from headrace.control import lag, recover, sink
 from headrace.control.connect import Connect
 from headrace.control.kafka import Kafka
-from headrace.control.progress import read_progress
 from headrace.control.registry import Registry
 from headrace.control.runs import start as runs
 from headrace.control.runs.repository import run_of
@@ -34,7 +33,6 @@ from tests.support.patience import WAIT_S
 from tests.support.remedy import steps
 from tests.support.stack import RunningStack
 from tests.support.waiting import elapse, until
-from tests.support.watched import watched
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -262,32 +260,6 @@ def test_an_interrupted_recovery_goes_on_and_is_not_green_before(
 )
 def test_every_gap_is_recovered_by_the_command_that_lag_names(mirror: Mirror, breaks: Break) -> None:
     broken_and_recovered(mirror, breaks)
-
-
-def test_a_topic_that_is_gone_stops_its_table_only(mirror: Mirror) -> None:
-    until(lambda: mirror.in_sync)
-
-    def arrives(key: int) -> None:
-        mirror.database.run(f"INSERT INTO others VALUES ({key})")
-        until(lambda: all(str(key) in rows for rows in mirror.stored("others").values()))
-
-    def codes() -> set[str]:
-        told = (read_progress(mirror.context.progress, f"mend{short}") for short in KINDS)
-        troubles = (one.tables["public.things"].trouble for one in told if one is not None)
-        return {str((trouble or {}).get("code", "")) for trouble in troubles}
-
-    with watched(mirror.context, lambda: True) as seen:
-        Kafka(mirror.context.kafka_bootstrap).delete([TOPIC])
-        arrives(1001)
-        until(lambda: codes() == {"TOPIC_MISSING"})
-        arrives(1002)
-    for short in KINDS:
-        others = {said.state for said in seen.words(f"mend{short}", "public.others")}
-        assert others <= {lag.State.STREAMING, lag.State.CATCHING_UP}, (short, others)
-    assert told(mirror) == "headrace recover mend"
-    carried_out(mirror, "headrace recover mend")
-    mirror.settle()
-    assert_equal(mirror)
 
 
 def test_what_kafka_lost_of_one_table_is_mended_by_reading_that_table(mirror: Mirror) -> None:
