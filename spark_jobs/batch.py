@@ -382,7 +382,9 @@ class Batches:
         self._hole(topic, self._history.hole(topic), {partition: first})
 
     def _is_shut(self, topic: str) -> bool:
-        return topic not in self._names or self._troubles.is_shut(self._names[topic])
+        """Return whether nothing of a topic may be applied, or can be: what waits is lacked by the store."""
+        known = topic in self._names and topic not in self._history.missing
+        return not known or self._troubles.is_shut(self._names[topic])
 
     def _tell(self, gone: Ranges | None = None) -> None:
         """Say which tables are in trouble, and which lack what they had."""

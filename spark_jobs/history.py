@@ -36,7 +36,8 @@ class History:
         spec: The sink's pipeline.
 
     Attributes:
-        gone: Topic → error for those that Kafka no longer has.
+        missing: Topics that Kafka did not have when it was looked at last; they may be on their way back.
+        gone: Topic → error for those that do not come back.
     """
 
     def __init__(self, spec: PipelineSpec) -> None:
@@ -46,7 +47,7 @@ class History:
         self._doubtful = True
         self._looked = self._compared = float("-inf")
         self._noted: Settled = {}
-        self._missing: set[str] = set()
+        self.missing: frozenset[str] = frozenset()
         self.gone: Mapping[str, HeadraceError] = {}
 
     @cached_property
@@ -85,7 +86,7 @@ class History:
             kept = self._identities()
         except KafkaException:
             return False
-        lost = self._missing.difference(self.gone) if kept else set()
+        lost = self.missing.difference(self.gone) if kept else frozenset()
         self.gone = {**self.gone, **{topic: self._is_gone(topic) for topic in lost}}
         return bool(lost)
 
@@ -108,7 +109,7 @@ class History:
             everything = self._doubtful or now - self._compared > _COMPARE_S
             # A broker that has lost records may be back, with others in their place, before anybody notices.
             found = self._cut(None if everything else moved) | found
-            left = found.keys() | self._missing
+            left = found.keys() | self.missing
             self._note({place: end for place, end in moved.items() if place[0] not in left})
             self._compared = now if everything else self._compared
         except (KafkaException, SourceError):
@@ -145,7 +146,7 @@ class History:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     missing.add(topic)
-        self._missing = missing
+        self.missing = frozenset(missing)
         return found
 
     def _made_anew(self) -> dict[str, HeadraceError]:
@@ -154,7 +155,7 @@ class History:
         for table in self._spec.tables:
             identity = identities.get(table.topic)
             if identity is None:
-                continue  # gone, and perhaps on its way back
+                continue
             if table.topic not in self._known:
                 self._known[table.topic] = {"epoch": table.epoch, "id": identity, "last": {}}
                 self._save()
@@ -176,7 +177,7 @@ class History:
         found: dict[str, HeadraceError] = {}
         for topic, told in self._known.items():
             for partition, (offset, at_ms) in told["last"].items():
-                if topic in self._missing or (places is not None and (topic, int(partition)) not in places):
+                if topic in self.missing or (places is not None and (topic, int(partition)) not in places):
                     continue
                 if self._peek.beginning(topic, int(partition)) > offset:
                     continue
