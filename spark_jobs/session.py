@@ -10,7 +10,10 @@ from pyspark.sql import SparkSession
 
 from headrace.config.pipeline import DRIVER_JVM, EngineSpec
 
-__all__ = ["ended", "start", "warm_up"]
+__all__ = ["ended", "share_of_tasks", "start", "warm_up"]
+
+_SHARES = 4
+"""So many sinks' batches run at once, each in at least two tasks."""
 
 _STREAMING = "spark.sql.streaming"
 
@@ -78,11 +81,15 @@ def start(spec: EngineSpec) -> SparkSession:
     return session
 
 
+def share_of_tasks(session: SparkSession) -> int:
+    """Return in how many tasks a batch is applied: not in all that run at once, for its store may hang."""
+    return max(2, session.sparkContext.defaultParallelism // _SHARES)
+
+
 def warm_up(session: SparkSession) -> None:
-    """Run as many tiny tasks as run at once, so that the first real ones find their Python workers there."""
-    context = session.sparkContext
-    at_once = context.defaultParallelism
-    context.parallelize(range(at_once), at_once).mapPartitions(iter).collect()
+    """Run as many tiny tasks as a batch has, so that the first real ones find their Python workers there."""
+    tasks = share_of_tasks(session)
+    session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(iter).collect()
 
 
 def ended(session: SparkSession) -> bool:
