@@ -90,20 +90,21 @@ def lacking(client: Client, config: RedisConfig) -> SinkError | None:
     return _forbidden(client, commands, shut) if commands or shut else None
 
 
-def _refused(connection: Any, *words: str) -> NoPermissionError | None:
+def _refused(connection: Any, *words: str) -> ResponseError | None:
     """Return why the user may not have a command run or queued; what else is wrong is told elsewhere."""
     connection.send_command(*words)
     try:
         connection.read_response()
-    except NoPermissionError as error:
-        return error
-    except ResponseError:
+    except ResponseError as error:
+        # Who may not end a transaction is told with the end of it: EXECABORT, because of NOPERM.
+        if isinstance(error, NoPermissionError) or "NOPERM" in str(error):
+            return error
         if words == ("MULTI",):  # what follows would be carried out
             raise
     return None
 
 
-def _named(error: NoPermissionError) -> list[str]:
+def _named(error: ResponseError) -> list[str]:
     """Return the command that is forbidden; none where it is the key."""
     return [name.upper() for name in _COMMAND.findall(str(error))]
 

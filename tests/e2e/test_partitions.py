@@ -122,6 +122,20 @@ def test_a_truncate_that_is_met_long_afterwards_takes_nothing_of_later(mirror: M
 
 
 @pytest.mark.deep
+def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
+    mirror.database.run(
+        "ALTER PUBLICATION headrace_spread DROP TABLE items",
+        "DELETE FROM items WHERE id BETWEEN 150 AND 180",
+        "UPDATE items SET name = 'unseen' WHERE id BETWEEN 200 AND 210",
+        "ALTER PUBLICATION headrace_spread ADD TABLE items",
+    )
+    swept = runs.resnapshot(mirror.context, mirror.name)
+    removed = Counter({done.sink: done.removed for done in swept if done.table == "public.items"})
+    assert set(removed.values()) == {31}
+    assert_equal(mirror)
+
+
+@pytest.mark.deep
 def test_a_truncate_that_kafka_no_longer_places_is_mended_as_it_is_told(mirror: Mirror) -> None:
     """What is older than the truncate was applied, and retention has taken it since."""
     mirror.database.run("TRUNCATE items", many(1, 100, "before"))
@@ -132,7 +146,8 @@ def test_a_truncate_that_kafka_no_longer_places_is_mended_as_it_is_told(mirror: 
     mirror.database.run("TRUNCATE items", many(1, 90, "after"))
     until(lambda: all(end > before[place][1] for place, (_, end) in kafka.ends([TOPIC]).items()))
     applied = [TopicPartition(*place, end) for place, (_, end) in before.items()]
-    for future in admin_of(mirror).delete_records(applied).values():
+    admin = admin_of(mirror)
+    for future in admin.delete_records(applied).values():
         future.result(WAIT_S)
     mirror.resume(*KINDS)
     arrives(mirror, "meanwhile")
@@ -147,22 +162,9 @@ def test_a_truncate_that_kafka_no_longer_places_is_mended_as_it_is_told(mirror: 
     assert_equal(mirror)
 
 
-@pytest.mark.deep
-def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
-    mirror.database.run(
-        "ALTER PUBLICATION headrace_spread DROP TABLE items",
-        "DELETE FROM items WHERE id BETWEEN 150 AND 180",
-        "UPDATE items SET name = 'unseen' WHERE id BETWEEN 200 AND 210",
-        "ALTER PUBLICATION headrace_spread ADD TABLE items",
-    )
-    swept = runs.resnapshot(mirror.context, mirror.name)
-    removed = Counter({done.sink: done.removed for done in swept if done.table == "public.items"})
-    assert set(removed.values()) == {31}
-    assert_equal(mirror)
-
-
 def test_more_partitions_behind_our_back_stop_that_table_by_name(mirror: Mirror) -> None:
-    admin_of(mirror).create_partitions([NewPartitions(TOPIC, PARTITIONS + 1)])[TOPIC].result()
+    admin = admin_of(mirror)
+    admin.create_partitions([NewPartitions(TOPIC, PARTITIONS + 1)])[TOPIC].result(WAIT_S)
     state = {table.table: table.state for table in lag.measure(mirror.context).tables}
     assert state["public.items"] is State.RESYNC_REQUIRED
     mirror.database.run(many(50_000, 50_100, "moved"))
