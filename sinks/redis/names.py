@@ -57,10 +57,9 @@ def _own(prefix: str, shadow: str) -> str:
     return f"{prefix}{_OWN}:shadow:{shadow}" if shadow else f"{prefix}{_OWN}"
 
 
-def heads(prefix: str, template: str) -> tuple[str, ...]:
-    """Return what all keys of a sink begin with: those of rows, and others where these begin otherwise."""
-    own, rows = _own(prefix, ""), template.partition("{table}")[0].replace("{prefix}", prefix)
-    return (rows,) if own.startswith(rows) else (rows, own)
+def heads(prefix: str, template: str) -> tuple[str, str]:
+    """Return what the keys of all tables' rows begin with, and what those do that are not for readers."""
+    return template.partition("{table}")[0].replace("{prefix}", prefix), _own(prefix, "")
 
 
 def progress_key(prefix: str, shadow: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -16,10 +16,16 @@ __all__ = ["findings"]
 _OLDEST = (5, 0)
 
 
-def findings(client: Client, config: RedisConfig) -> list[Finding]:
-    """Return the findings of a server; an unreachable one is a finding too."""
+def findings(client: Client, config: RedisConfig, tables: Sequence[str]) -> list[Finding]:
+    """Return the findings of a server; an unreachable one is a finding too.
+
+    Args:
+        client: Of the server.
+        config: Of the sink.
+        tables: What the keys of each table's rows begin with, as far as tables are known.
+    """
     try:
-        if forbidden := lacking(client, config):
+        if forbidden := lacking(client, config, tables):
             return [Finding.refused(forbidden)]
         info: Mapping[str, Any] = client.redis.info()
         client.redis.eval("return 1", 0)

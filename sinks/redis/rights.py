@@ -8,6 +8,7 @@ does.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
@@ -58,63 +59,83 @@ _ALL = ["MULTI", "EXEC", *(command.partition(" ")[0] for command in COMMANDS)]
 _COMMAND = re.compile(r"to run the '([^' |]+)")
 
 
-def lacking(client: Client, config: RedisConfig) -> SinkError | None:
+def lacking(client: Client, config: RedisConfig, tables: Sequence[str]) -> SinkError | None:
     """Return what the user is not allowed; None when it is allowed all.
+
+    Args:
+        client: Of the server.
+        config: Of the sink.
+        tables: What the keys of each table's rows begin with, as far as tables are known.
 
     Raises:
         RedisError: When the server does not answer, or for a reason that is not the user's rights.
     """
-    began = heads(config.key_prefix, config.key_template)
-    commands: list[str] = []
-    shut: list[str] = []
+    pool = client.redis.connection_pool
+    rows, own = heads(config.key_prefix, config.key_template)
     try:
-        connection: Any = client.redis.connection_pool.get_connection()
+        connection: Any = pool.get_connection()
     except NoPermissionError as error:  # of what a connection begins with
-        return _forbidden(client, [*_named(error), *_ALL], [])
+        return _forbidden(client, [*_named(str(error)), *_ALL], [])
     try:
-        if _refused(connection, "MULTI"):
+        if not _opened(connection):
             return _forbidden(client, _ALL, [])
-        if refused := _refused(connection, "EXEC"):
-            commands += _named(refused)
-        else:
-            _refused(connection, "MULTI")
-        for head in began:
-            for command in COMMANDS:
-                words = (head if word == _KEY else word for word in command.split(" "))
-                if refused := _refused(connection, *words):
-                    commands += _named(refused)
-                    shut += [] if _named(refused) else [head]
+        refused = _refused(connection, [["EXEC"]])
+        connection.disconnect()  # a transaction whose end is refused may be over, or not
+        if not _opened(connection):
+            return _forbidden(client, _ALL, [])
+        for head in (own, *tables):
+            refused += _refused(connection, [_words(command, head) for command in COMMANDS])
     finally:
         connection.disconnect()
-        client.redis.connection_pool.release(connection)
-    return _forbidden(client, commands, shut) if commands or shut else None
+        pool.release(connection)
+    commands = [name for text in refused for name in _named(text)]
+    shut = not all(map(_named, refused))
+    return _forbidden(client, commands, [rows, own] if shut else []) if refused else None
 
 
-def _refused(connection: Any, *words: str) -> ResponseError | None:
-    """Return why the user may not have a command run or queued; what else is wrong is told elsewhere."""
-    connection.send_command(*words)
+def _opened(connection: Any) -> bool:
+    """Begin a transaction; return whether the user may, for else what follows would be carried out.
+
+    Raises:
+        RedisError: When there is none for another reason.
+    """
+    connection.send_command("MULTI")
     try:
         connection.read_response()
-    except ResponseError as error:
-        # Who may not end a transaction is told with the end of it: EXECABORT, because of NOPERM.
-        if isinstance(error, NoPermissionError) or "NOPERM" in str(error):
-            return error
-        if words == ("MULTI",):  # what follows would be carried out
-            raise
-    return None
+    except NoPermissionError:
+        return False
+    return True
 
 
-def _named(error: ResponseError) -> list[str]:
+def _words(command: str, key: str) -> list[str]:
+    return [key if word == _KEY else word for word in command.split(" ")]
+
+
+def _refused(connection: Any, commands: Sequence[Sequence[str]]) -> list[str]:
+    """Return why the user may not have some commands queued; what else is wrong is told elsewhere."""
+    connection.send_packed_command(connection.pack_commands(commands))
+    refused = []
+    for _ in commands:
+        try:
+            connection.read_response()
+        except ResponseError as error:
+            if isinstance(error, NoPermissionError) or "NOPERM" in str(error):  # of EXEC it is in the middle
+                refused.append(str(error))
+    return refused
+
+
+def _named(refused: str) -> list[str]:
     """Return the command that is forbidden; none where it is the key."""
-    return [name.upper() for name in _COMMAND.findall(str(error))]
+    return [name.upper() for name in _COMMAND.findall(refused)]
 
 
-def _forbidden(client: Client, commands: list[str], shut: list[str]) -> SinkError:
+def _forbidden(client: Client, commands: Sequence[str], shut: Sequence[str]) -> SinkError:
     user = client.redis.connection_pool.connection_kwargs.get("username") or "default"
-    commands, shut = list(dict.fromkeys(commands)), list(dict.fromkeys(shut))
-    what = [", ".join(commands)] if commands else []
-    what += [f"keys that begin with “{head}”" for head in shut]
-    rights = [f"~{glob(head)}*" for head in shut] + [f"+{name.lower()}" for name in commands]
+    names = list(dict.fromkeys(commands))
+    patterns = [f"{glob(head)}*" for head in shut if not head.startswith(tuple({*shut} - {head}))]
+    what = [", ".join(names)] if names else []
+    what += [f"keys like {pattern}" for pattern in patterns]
+    rights = [f"~{pattern}" for pattern in patterns] + [f"+{name.lower()}" for name in names]
     return SinkError(
         f"Redis forbids its user {user} what the sink takes: {'; '.join(what)}.",
         code="REDIS_FORBIDDEN",

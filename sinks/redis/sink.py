@@ -73,8 +73,7 @@ class RedisSink:
     # ------------------------------------------------------------ registration
 
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
-        del schemas
-        return findings(self._client, self.config)
+        return findings(self._client, self.config, [self._table(schema).keys.head for schema in schemas])
 
     def prepare(self, schema: TableSchema) -> None:
         with store_errors():
