@@ -10,8 +10,9 @@ import orjson
 from headrace.model.claim import Claim
 from headrace.model.errors import SinkError
 from sinks.elasticsearch.client import Client, path
-from sinks.elasticsearch.documents import Paging, found_documents
+from sinks.elasticsearch.documents import found_documents
 from sinks.elasticsearch.indices import Indices
+from sinks.elasticsearch.paging import Paging
 
 __all__ = ["Claims"]
 

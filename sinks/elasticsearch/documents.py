@@ -7,30 +7,13 @@ that it could not look. Taken for "not there", that would bury rows and revive d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from sinks.elasticsearch.client import Client, path
+from sinks.elasticsearch.paging import Paging
 
-__all__ = ["Paging", "found_documents"]
-
-
-class Paging:
-    """How many ids a request asks for.
-
-    Args:
-        first: At first.
-        most: At most; as many as at first when None.
-        most_bytes: An answer that comes near to so much makes the next page smaller.
-    """
-
-    def __init__(self, first: int, most: int | None = None, most_bytes: int = 64 << 20) -> None:
-        self.size = first
-        self._most = most or first
-        self._most_bytes = most_bytes
-
-    def took(self, ids: int, size: int) -> None:
-        """Note how many bytes the answer about so many ids had."""
-        self.size = max(1, min(self._most, 8 * self.size, self._most_bytes * ids // max(size, 1)))
+__all__ = ["found_documents"]
 
 
 def found_documents(
@@ -62,13 +45,16 @@ def found_documents(
         target += "?_source=false&filter_path=docs._id,docs.found,docs._version,docs.error"
     start = 0
     while start < len(ids):
-        asked = list(ids[start : start + page.size])
-        start += len(asked)
-        body = client.request("POST", target, {"ids": asked}).body
-        page.took(len(asked), len(body))
-        answer = parse(body)
+        left = ids[start:]
+        reply, asked = page.ask(client, target, partial(_first, left))
+        start += asked
+        answer = parse(reply.body)
         for document in answer.get("docs", ()):
             if "error" in document:
                 raise Client.refusal(503, {"error": document["error"]})
             if document.get("found"):
                 yield document
+
+
+def _first(ids: Sequence[str], size: int) -> dict[str, list[str]]:
+    return {"ids": list(ids[:size])}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any
 
 from headrace.model.errors import SinkError
 from headrace.model.position import Position
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, Reply, path
+from sinks.elasticsearch.paging import Paging
 from sinks.elasticsearch.there import name_taken
 
 __all__ = ["Indices", "whole_search"]
@@ -182,7 +184,7 @@ class Indices:
         return int(reply.json()["hits"]["total"]["value"])
 
     def read(
-        self, alias: str, body: dict[str, Any], parse: Callable[[bytes], Any]
+        self, alias: str, body: dict[str, Any], parse: Callable[[bytes], Any], paging: Paging | None = None
     ) -> Generator[dict[str, Any]]:
         """Yield every hit of a search, as of now, however many there are.
 
@@ -190,21 +192,27 @@ class Indices:
             alias: What to read.
             body: The search without paging; a sort of its own has to end with ``_shard_doc``.
             parse: Parser of an answer's bytes.
+            paging: How many hits a request asks for; of small ones when None.
         """
+        paging = paging or Paging(_PAGE)
         opened = self._client.request("POST", path(alias, "_pit") + "?keep_alive=5m").json()["id"]
         try:
-            search = {"size": _PAGE, "sort": ["_shard_doc"], "track_total_hits": False, **body}
-            after: dict[str, Any] = {}
+            search = {"sort": ["_shard_doc"], "track_total_hits": False, **body}
+            search["pit"] = {"id": opened, "keep_alive": "5m"}
             while True:
-                page = {**search, **after, "pit": {"id": opened, "keep_alive": "5m"}}
                 # No filter_path: it makes the server write _source anew, numbers as doubles.
-                hits = parse(self._client.request("POST", whole_search(None), page).body)["hits"]["hits"]
+                reply, asked = paging.ask(self._client, whole_search(None), partial(_sized, search))
+                hits = parse(reply.body)["hits"]["hits"]
                 yield from hits
-                if len(hits) < _PAGE:
+                if len(hits) < asked:
                     return
-                after = {"search_after": [int(value) for value in hits[-1]["sort"]]}
+                search["search_after"] = [int(value) for value in hits[-1]["sort"]]
         finally:
             self._client.request("DELETE", "/_pit", {"id": opened}, see=(404,))
+
+
+def _sized(search: Mapping[str, Any], size: int) -> dict[str, Any]:
+    return {**search, "size": size}
 
 
 def _error_type(reply: Reply) -> str:

@@ -10,22 +10,28 @@ from headrace.model.change import Change
 from headrace.model.outcome import ROW_MISSING, STALE, Outcome
 from sinks.document import Document
 from sinks.elasticsearch.client import Client
-from sinks.elasticsearch.documents import Paging, found_documents
+from sinks.elasticsearch.documents import found_documents
+from sinks.elasticsearch.paging import Paging
 from sinks.elasticsearch.tombstones import Tombstones
 from sinks.elasticsearch.unheld import restored
 
-__all__ = ["Merging", "documents"]
+__all__ = ["Merging", "documents", "of_rows"]
 
-_FIRST_PAGE, _LARGEST_PAGE = 16, 500
+_FIRST_PAGE, _LARGEST_PAGE = 8, 500
 _PAGE_BYTES = 8 << 20
 """So much is read at a time; a small change may leave out columns of a large row."""
+
+
+def of_rows() -> Paging:
+    """Return how rows of which nobody knows the size are read."""
+    return Paging(_FIRST_PAGE, _LARGEST_PAGE, _PAGE_BYTES)
 
 
 def documents(
     client: Client, alias: str, document: Document, ids: Sequence[str], paging: Paging | None = None
 ) -> dict[str, tuple[int, dict[str, Any]]]:
     """Return version and row of the documents that exist, by id."""
-    paging = paging or Paging(_LARGEST_PAGE)
+    paging = paging or of_rows()
     return {
         doc["_id"]: (int(doc["_version"]), restored(document.decode(doc["_source"]), doc["_source"]))
         for doc in found_documents(client, alias, ids, document.parse, page=paging, source=True)
@@ -63,7 +69,7 @@ class Merging:
         self._left: Iterator[int] = iter(
             [n for n, change in enumerate(changes) if change.partial and n not in decided]
         )
-        self._paging = Paging(_FIRST_PAGE, _LARGEST_PAGE, _PAGE_BYTES)
+        self._paging = of_rows()
         self._rows: dict[int, Mapping[str, Any]] = {}
 
     def row(self, number: int) -> Mapping[str, Any] | None:

@@ -13,8 +13,9 @@ from headrace.model.outcome import STALE
 from sinks.base import Place, Progress
 from sinks.elasticsearch.bulk import Bulk, forget_line, insist, progress_id, progress_line
 from sinks.elasticsearch.client import Client, path
-from sinks.elasticsearch.documents import Paging, found_documents
+from sinks.elasticsearch.documents import found_documents
 from sinks.elasticsearch.indices import Indices
+from sinks.elasticsearch.paging import Paging
 
 __all__ = ["ProgressIndex"]
 

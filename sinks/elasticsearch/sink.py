@@ -34,7 +34,7 @@ from sinks.elasticsearch.client import Client, ElasticsearchConfig
 from sinks.elasticsearch.identity import Identities
 from sinks.elasticsearch.indices import Indices
 from sinks.elasticsearch.mapping import table_mapping
-from sinks.elasticsearch.merging import Merging, documents
+from sinks.elasticsearch.merging import Merging, documents, of_rows
 from sinks.elasticsearch.names import (
     META_FIELD,
     alias_of,
@@ -328,7 +328,7 @@ class ElasticsearchSink:
         everything = {"query": {"match_all": {}}, "version": True}
         with _about(schema):
             self._indices.refresh(table.alias)
-            for hit in self._indices.read(table.alias, everything, table.document.parse):
+            for hit in self._indices.read(table.alias, everything, table.document.parse, of_rows()):
                 row = restored(table.document.decode(hit["_source"]), hit["_source"])
                 key = hit["_id"] if not hit["_id"].startswith("%sha256-") else key_of(schema, row).id
                 yield Stored(key, row, int(hit["_version"]))

@@ -10,13 +10,15 @@ from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejecte
 from sinks.document import BadValue
 from sinks.redis.answers import note
 from sinks.redis.client import Call, Client, Script
-from sinks.redis.groups import FIRST_ROWS, next_rows
+from sinks.redis.groups import next_rows
 from sinks.redis.scripts import JSON_REPLACE
 from sinks.redis.table import Table
 
 __all__ = ["merge"]
 
 _MERGE_TRIES = 5
+_FIRST_ROWS = 8
+"""Nobody knows yet how large the stored rows are."""
 _REPLACE = Script.of(JSON_REPLACE)
 
 
@@ -46,7 +48,7 @@ def _calls(
     client: Client, table: Table, changes: Sequence[Change], outcomes: list[Outcome], partial: Sequence[int]
 ) -> Iterator[Call]:
     """Yield the calls that replace stored documents. A small change may leave out columns of a large row."""
-    start, rows = 0, FIRST_ROWS
+    start, rows = 0, _FIRST_ROWS
     while start < len(partial):
         numbers = partial[start : start + rows]
         start += len(numbers)
