@@ -31,7 +31,7 @@ def documents(
     client: Client, alias: str, document: Document, ids: Sequence[str], paging: Paging | None = None
 ) -> dict[str, tuple[int, dict[str, Any]]]:
     """Return version and row of the documents that exist, by id."""
-    paging = paging or of_rows()
+    paging = paging or Paging(_LARGEST_PAGE)
     return {
         doc["_id"]: (int(doc["_version"]), restored(document.decode(doc["_source"]), doc["_source"]))
         for doc in found_documents(client, alias, ids, document.parse, page=paging, source=True)
