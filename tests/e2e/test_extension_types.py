@@ -19,7 +19,7 @@ from tests.support.stack import RunningStack
 from tests.support.standins import STAND_INS
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(400)]
 
 NATIVES = {
     "vector": "vector",
