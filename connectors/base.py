@@ -116,17 +116,19 @@ class Weakness:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What stays in a database when a source goes.
+    """What stays when a source goes.
 
     Args:
         statements: By which somebody with the rights removes it; empty when nothing stays.
         why: Why it stays.
         slot: Whether the slot is among it, and keeps the log until it goes.
+        apart: What stays elsewhere, by name: connector and topics of servers that did not answer.
     """
 
     statements: tuple[str, ...] = ()
     why: str = ""
     slot: bool = False
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,26 +19,22 @@ from spark_jobs.emptying import Emptyings
 from spark_jobs.held import load_holds
 from spark_jobs.history import History
 from spark_jobs.lives import remove_earlier
-from spark_jobs.offsets import Ranges, Settled, Span, parts, planned, refuse_more_partitions, settled_last
+from spark_jobs.offsets import Ranges, Settled, Span, parts, planned, repartitioned, settled_last
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress, now_ms
-from spark_jobs.ranges import SMALL, Applier, Ended, patiently
+from spark_jobs.ranges import Applier, Ended, patiently
 from spark_jobs.reader import Reader
 from spark_jobs.report import Report
 from spark_jobs.requested import Requested
+from spark_jobs.rest import rest_after
 from spark_jobs.rewind import lost, sweep_again
 from spark_jobs.settle import set_aside_again, settle
 from spark_jobs.tables import Tables
 from spark_jobs.targets import Targets
 from spark_jobs.troubles import Troubles
 
-__all__ = ["Batches", "rest_after"]
+__all__ = ["Batches"]
 
-_MANY = 50
-_BUSY_S = 0.25
-_LONGEST_REST_S = 0.5
-_PACED = 4
-"""So many times as long as its batch took may a sink with a pace rest."""
 _LOOK_EVERY_S = 1.0
 """What a store has lost is told as soon as that, and what proves that it has lost nothing is no older."""
 _TIDY_EVERY_S = 5.0
@@ -96,6 +92,15 @@ class Batches:
         """Return whether there are to be no more batches."""
         return self._over.is_set()
 
+    @property
+    def topics(self) -> list[str]:
+        """Return the topics to read, without those that are gone."""
+        return sorted(self._names.keys() - self._history.gone.keys())
+
+    def lose_topics(self) -> bool:
+        """See which topics are gone; return whether one more is, so that the others are to be read alone."""
+        return self._history.lose_topics()
+
     def look(self, session: SparkSession) -> None:
         """See whether the store still has what was settled, apply some of it again if not, and tidy up.
 
@@ -112,7 +117,7 @@ class Batches:
             settled = {place: end for place, end in ended.items() if place[0] in self._names}
             with self._said():
                 pipeline = self._holding.pipeline()
-                self._shut(self._history.changed(settled))
+                self._shut({**self._history.changed(settled), **self._history.gone})
                 behind = self._forward(session, pipeline, settled)
                 more = any(self._troubles.due(self._names[topic]) for topic in behind)
                 self._tidy(sink_of(self._holding.pipeline())[0])
@@ -168,13 +173,13 @@ class Batches:
         spec, progress = self._spec, self._progress
         # A table may have been taken out of the pipeline since the batch was planned.
         span = planned(spec.checkpoint, batch_id).of(self._names)
-        refuse_more_partitions(spec.tables, span.partitions)
         hit("batch.planned", spec.kind)
         with self._turn, self._reading():
             if self._over.is_set():  # another may be at the store by now, with another table to write
                 raise Ended
             pipeline = patiently(self._holding.pipeline, progress, self._over)
-            self._shut(self._history.shortened(span))
+            self._shut({**self._history.shortened(span), **self._history.gone})
+            self._shut(repartitioned(spec.tables, span.partitions))
             if self._history.is_due:
                 self._shut(self._history.changed(span.begins))
             behind = patiently(lambda: self._forward(session, pipeline, span.begins), progress, self._over)
@@ -220,7 +225,7 @@ class Batches:
         sink = sink_of(pipeline)[0]
         ends = {place: end for place, end in span.ends.items() if place[0] not in behind}
         ends = patiently(lambda: self._emptied(sink, report, ranges, ends), self._progress, self._over)
-        settle(self._spec, sink, batch_id, session, report, ends)
+        settle(self._spec, sink, batch_id, session, report, ends, self._hole)
         carry_of(pipeline, {}).discard(report.spent)
         return ends
 
@@ -231,7 +236,7 @@ class Batches:
         ends = self._without(report, report.troubles, ends)
         moved = {place: span for place, span in ranges.items() if place in ends}
         begins = ends | {place: begin - 1 for place, (begin, _) in moved.items()}
-        found = self._emptyings.empty(sink, report, begins, ends)
+        found = self._emptyings.empty(sink, report, begins, ends, self._unplaced)
         found |= sweep_again(self._spec, sink, report, moved)
         ends = self._without(report, found, ends)
         for topic in {topic for topic, _ in moved}.intersection(topic for topic, _ in ends):
@@ -302,7 +307,7 @@ class Batches:
         ends = self._emptied(sink, report, part, {place: end - 1 for place, (_, end) in part.items()})
         # What a row lacked was settled, too: a backup of that time lacks it.
         marks = self._requested.applied(before, report.holds)
-        set_aside_again(self._spec, session, report)
+        set_aside_again(self._spec, session, report, self._hole)
         if ends or marks:
             sink.settle({**ends, **marks})
         carry_of(pipeline, {}).discard(report.spent)
@@ -355,8 +360,7 @@ class Batches:
             begin, end = ranges[place]
             if first > begin and place in known:
                 topic, partition = place
-                self._troubles.hole(self._names[topic], self._history.hole(topic), {partition: first})
-                self._tell()
+                self._hole(topic, self._history.hole(topic), {partition: first})
             kept[place] = min(max(begin, first), end), end
         return kept
 
@@ -368,8 +372,19 @@ class Batches:
         if found:
             self._tell()
 
+    def _hole(self, topic: str, error: HeadraceError, below: Mapping[int, int]) -> None:
+        """Note what a table lacks for good, before anything is settled that would hide it."""
+        self._troubles.hole(self._names[topic], error, below)
+        self._tell()
+
+    def _unplaced(self, topic: str, partition: int) -> None:
+        first = self._history.firsts([(topic, partition)])[topic, partition]
+        self._hole(topic, self._history.hole(topic), {partition: first})
+
     def _is_shut(self, topic: str) -> bool:
-        return topic not in self._names or self._troubles.is_shut(self._names[topic])
+        """Return whether nothing of a topic may be applied, or can be: what waits is lacked by the store."""
+        known = topic in self._names and topic not in self._history.missing
+        return not known or self._troubles.is_shut(self._names[topic])
 
     def _tell(self, gone: Ranges | None = None) -> None:
         """Say which tables are in trouble, and which lack what they had."""
@@ -377,19 +392,3 @@ class Batches:
         for (topic, _), (begin, end) in (gone or {}).items():
             lacking[self._names[topic]] = lacking.get(self._names[topic], 0) + end - begin
         self._progress.troubles(self._troubles.told(), lacking)
-
-
-def rest_after(records: int, took: float, pace: float) -> float:
-    """Return how many seconds to wait after a batch, so that the next is larger; 0 where that gains nothing.
-
-    What a small batch costs hardly depends on its size, so a rest as long as the work halves the work.
-    Where much comes in, and a batch takes long because the processor is wanted by all, that is done for
-    every sink. One with a pace rests longer, as long as a batch's share of the time is large. Where little
-    comes in nobody rests: that would make those few wait, and save nothing that anybody wants.
-    """
-    if not _MANY < records <= SMALL:
-        return 0.0
-    rest = min(pace - took, _PACED * took)
-    if took > _BUSY_S:
-        rest = max(rest, min(_LONGEST_REST_S, took))
-    return max(rest, 0.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -15,15 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.errors import SinkError
+from headrace.model.errors import HeadraceError, SourceError
 from headrace.model.letter import Letter, LetterId
 from spark_jobs.by_spark import records_of, sizes_of, slices
 from spark_jobs.letters import write_letters
 from spark_jobs.offsets import Ranges
 
-__all__ = ["quarantine"]
+__all__ = ["Missed", "quarantine"]
 
-_FEW, _MOST = 16, 10_000
+Missed = Callable[[str, HeadraceError, Mapping[int, int]], None]
+"""Notes of a topic what was lost, and below which offset of each partition."""
+
+_FEW, _MOST = 8, 10_000
 """So many records are read whatever their size, and at most at a time."""
 
 _SLICE_BYTES = 32 << 20
@@ -65,15 +69,18 @@ def _slices(session: SparkSession, bootstrap: str, places: Sequence[_Place]) -> 
 
 
 def quarantine(
-    session: SparkSession, spec: PipelineSpec, batch: str, rejects: Iterable[Mapping[str, Any]]
+    session: SparkSession,
+    spec: PipelineSpec,
+    batch: str,
+    rejects: Iterable[Mapping[str, Any]],
+    missed: Missed,
 ) -> None:
     """Write the raw records behind ``rejects`` to the batch's file, durably; remove it when there are none.
 
     The name depends on the query and the batch alone, so a batch that runs again replaces its file and
-    every record stands once per identity.
+    every record stands once per identity. ``missed`` is told which Kafka no longer has.
 
     Raises:
-        SinkError: When Kafka gave fewer records than were rejected (``DEAD_LETTER_LOST``).
         EnvironmentError_: When the disk refuses.
     """
     path = spec.dead_letters / f"{_query(spec.checkpoint)}-{batch}.avro"
@@ -81,24 +88,19 @@ def quarantine(
     if not why:
         path.unlink(missing_ok=True)
         return
-    write_letters(path, _letters(session, spec, why))
+    write_letters(path, _letters(session, spec, why, missed))
 
 
 def _letters(
-    session: SparkSession, spec: PipelineSpec, why: Mapping[_Place, Mapping[str, Any]]
+    session: SparkSession, spec: PipelineSpec, why: Mapping[_Place, Mapping[str, Any]], missed: Missed
 ) -> Iterator[Letter]:
     """Yield the letters, a bounded number of bytes at a time."""
     tables = {table.topic: table for table in spec.tables}
     now = int(time.time() * 1000)
     for wanted in _slices(session, spec.kafka_bootstrap, sorted(why)):
         raw = _chosen(session, spec.kafka_bootstrap, wanted).collect()
-        if len(raw) != len(wanted):
-            lost = sorted({str(why[place]["table"]) for place in wanted})
-            raise SinkError(
-                f"Kafka gave back {len(raw)} of {len(wanted)} rejected records, so they cannot be set aside.",
-                code="DEAD_LETTER_LOST",
-                hint=f"If its retention has taken them: headrace resnapshot SOURCE {shlex.join(lost)}",
-            )
+        if lost := set(wanted).difference((found.topic, found.partition, found.offset) for found in raw):
+            _tell(spec, lost, missed)
         for record in raw:
             reject = why[record.topic, record.partition, record.offset]
             table = tables[record.topic]
@@ -115,6 +117,23 @@ def _letters(
                 value=_bytes(record.value),
                 headers=tuple((header.key, _bytes(header.value)) for header in record.headers or ()),
             )
+
+
+def _tell(spec: PipelineSpec, lost: Iterable[_Place], missed: Missed) -> None:
+    """Tell of each table which records, that were rejected, Kafka no longer has."""
+    below: dict[str, dict[int, int]] = defaultdict(dict)
+    for topic, partition, offset in sorted(lost):
+        below[topic][partition] = offset + 1
+    for table in spec.tables:
+        if table.topic not in below:
+            continue
+        name = str(table.schema_.table)
+        error = SourceError(
+            f"Kafka no longer holds records of {name} that sink {spec.sink} rejected and was to set aside.",
+            code="DEAD_LETTER_LOST",
+            hint=f"headrace resnapshot SOURCE {shlex.quote(name)}",
+        )
+        missed(table.topic, error, below[table.topic])
 
 
 def _query(checkpoint: Path) -> str:

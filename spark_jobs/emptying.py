@@ -10,25 +10,29 @@ that nothing of before it can follow.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from headrace.config.pipeline import PipelineSpec, TableSpec, write_private
-from headrace.model.errors import SinkError, SourceError
+from headrace.model.errors import SinkError
 from headrace.model.position import Position
 from sinks.base import Sink
 from spark_jobs.held import Holds
 from spark_jobs.peek import KafkaPeek, Mark, Peek
 from spark_jobs.report import Report
 
-__all__ = ["Emptying", "Emptyings", "cut"]
+__all__ = ["Emptying", "Emptyings", "Unplaced", "cut"]
 
 _SLACK_MS = 60_000
 """What is sent so much later was changed later: a transaction of the connector's takes less."""
 
 _STEP = 2_000
+
+
+class Unplaced(Exception):
+    """Kafka no longer tells which rows of a partition a truncate removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ def cut(peek: Peek, emptying: Emptying, partition: int, end: int) -> tuple[int, 
         end: The partition is applied up to here, exclusive.
 
     Raises:
-        SourceError: When Kafka has lost what it would have to tell (``TRUNCATE_UNPLACED``).
+        Unplaced: When Kafka has lost what it would have to tell.
     """
     topic = emptying.topic
     later = peek.first_since(topic, partition, emptying.at_ms + _SLACK_MS)
@@ -90,16 +94,8 @@ def cut(peek: Peek, emptying: Emptying, partition: int, end: int) -> tuple[int, 
     if below is not None:
         return below, done
     if marks and first:
-        raise _unplaced(topic, partition)
+        raise Unplaced
     return min(first, end), done
-
-
-def _unplaced(topic: str, partition: int) -> SourceError:
-    return SourceError(
-        f"Kafka no longer tells which rows of {topic}, partition {partition}, a truncate removed.",
-        code="TRUNCATE_UNPLACED",
-        hint="Remove the sinks, with --purge, and the source; add them with a longer --retention-ms.",
-    )
 
 
 class Emptyings:
@@ -120,7 +116,9 @@ class Emptyings:
     def _peek(self) -> Peek:
         return self._given or KafkaPeek(self._spec.kafka_bootstrap, f"headrace-{self._spec.sink}-peek")
 
-    def empty(self, sink: Sink, report: Report, begins: _Ends, ends: _Ends) -> dict[str, dict[str, Any]]:
+    def empty(
+        self, sink: Sink, report: Report, begins: _Ends, ends: _Ends, unplaced: _Unplaced
+    ) -> dict[str, dict[str, Any]]:
         """Remove what truncates of this batch, or of earlier ones, remove from partitions applied meanwhile.
 
         Called when the batch's records are applied and before anything is settled; what it notes is durable
@@ -131,17 +129,23 @@ class Emptyings:
             report: Of the batch; told what was emptied.
             begins: Last offset, inclusive, of each partition before the batch.
             ends: The same after it.
+            unplaced: Told the topic and partition of a truncate that is given up there, for Kafka no longer
+                tells which rows it removed.
 
         Returns:
             Table → error, for those whose target refused; of them nothing may be settled.
 
         Raises:
-            SourceError: When Kafka does not tell what has to be known.
+            SourceError: When Kafka does not answer.
         """
         refused: dict[str, dict[str, Any]] = {}
         if not self._tables:
             return refused
-        fresh = [self._of(**truncate) for truncate in report.truncates if truncate["topic"] in self._tables]
+        fresh = [
+            self._of(unplaced, **truncate)
+            for truncate in report.truncates
+            if truncate["topic"] in self._tables
+        ]
         known = self._load()
         if not fresh and not known:
             return refused
@@ -149,7 +153,7 @@ class Emptyings:
         left: list[Emptying] = []
         for one, places in [*((one, moved) for one in known), *((one, None) for one in fresh)]:
             try:
-                left.append(self._emptied(sink, one, places, ends, report.holds))
+                left.append(self._emptied(sink, one, places, ends, report.holds, unplaced))
             except SinkError as error:
                 if error.table is None:
                     raise
@@ -163,7 +167,13 @@ class Emptyings:
         return refused
 
     def _emptied(
-        self, sink: Sink, one: Emptying, moved: Iterable[tuple[str, int]] | None, ends: _Ends, holds: Holds
+        self,
+        sink: Sink,
+        one: Emptying,
+        moved: Iterable[tuple[str, int]] | None,
+        ends: _Ends,
+        holds: Holds,
+        unplaced: _Unplaced,
     ) -> Emptying:
         """Return what is left of a truncate; only partitions that have moved are looked at, or all."""
         table, still = self._tables[one.topic], []
@@ -173,7 +183,11 @@ class Emptyings:
             if moved is not None and place not in moved:
                 still.append(partition)
                 continue
-            below, done = cut(self._peek, one, partition, ends.get(place, -1) + 1)
+            try:
+                below, done = cut(self._peek, one, partition, ends.get(place, -1) + 1)
+            except Unplaced:
+                unplaced(*place)
+                continue
             position = Position(table.epoch, below, partition)
             sink.truncate(schema, position)
             holds.empty(str(schema.table), position)
@@ -181,12 +195,14 @@ class Emptyings:
                 still.append(partition)
         return replace(one, open=tuple(still))
 
-    def _of(self, topic: str, partition: int, offset: int, lsn: int | None) -> Emptying:
+    def _of(self, unplaced: _Unplaced, topic: str, partition: int, offset: int, lsn: int | None) -> Emptying:
         found = self._peek.marks(topic, partition, offset, offset + 1)
         others = tuple(number for number in range(self._tables[topic].partitions) if number != partition)
-        if not found:
-            raise _unplaced(topic, others[0])
-        return Emptying(topic, lsn or 0, found[0].at_ms, others)
+        if found:
+            return Emptying(topic, lsn or 0, found[0].at_ms, others)
+        for number in others:
+            unplaced(topic, number)
+        return Emptying(topic, lsn or 0, 0, ())
 
     def _load(self) -> list[Emptying]:
         try:
@@ -202,3 +218,4 @@ class Emptyings:
 
 
 _Ends = Mapping[tuple[str, int], int]
+_Unplaced = Callable[[str, int], None]

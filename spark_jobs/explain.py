@@ -6,7 +6,9 @@ import re
 
 from headrace.model.errors import HeadraceError
 
-__all__ = ["explain"]
+__all__ = ["TOPIC_MISSING", "explain"]
+
+TOPIC_MISSING = "TOPIC_MISSING"
 
 _ERROR = re.compile(r"^[\w.]+(Error|Exception|Warning): ")
 
@@ -19,7 +21,7 @@ _KNOWN = (
     ),
     (
         ("UnknownTopicOrPartition",),
-        "TOPIC_MISSING",
+        TOPIC_MISSING,
         "A topic of this pipeline does not exist.",
         "Is the connector registered? `headrace source show SOURCE` tells.",
     ),

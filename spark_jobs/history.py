@@ -1,15 +1,15 @@
-"""Whether Kafka still tells the history that was applied: topics made anew, gone back or cut."""
+"""Whether Kafka still tells the history that was applied: topics gone, made anew, gone back or cut."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from headrace.config.kafka import KafkaAddress
@@ -34,6 +34,10 @@ class History:
 
     Args:
         spec: The sink's pipeline.
+
+    Attributes:
+        missing: Topics that Kafka did not have when it was looked at last; they may be on their way back.
+        gone: Topic → error for those that do not come back.
     """
 
     def __init__(self, spec: PipelineSpec) -> None:
@@ -43,6 +47,8 @@ class History:
         self._doubtful = True
         self._looked = self._compared = float("-inf")
         self._noted: Settled = {}
+        self.missing: frozenset[str] = frozenset()
+        self.gone: Mapping[str, HeadraceError] = {}
 
     @cached_property
     def _peek(self) -> KafkaPeek:
@@ -70,6 +76,20 @@ class History:
         """Return whether a batch should look, because nobody has done so for long."""
         return self._doubtful or time.monotonic() - self._looked > _COMPARE_S
 
+    def lose_topics(self) -> bool:
+        """Note as gone which topics Kafka does not have; return whether one more is.
+
+        Asked after Spark has missed one at several looks. A Kafka that has none of them is another one, or
+        not yet what it was: nothing is said of single topics then.
+        """
+        try:
+            kept = self._identities()
+        except KafkaException:
+            return False
+        lost = self.missing.difference(self.gone) if kept else frozenset()
+        self.gone = {**self.gone, **{topic: self._is_gone(topic) for topic in lost}}
+        return bool(lost)
+
     def shortened(self, span: Span) -> dict[str, HeadraceError]:
         """Return topic → error for those that end before what was settled of them."""
         return {
@@ -89,7 +109,8 @@ class History:
             everything = self._doubtful or now - self._compared > _COMPARE_S
             # A broker that has lost records may be back, with others in their place, before anybody notices.
             found = self._cut(None if everything else moved) | found
-            self._note({place: end for place, end in moved.items() if place[0] not in found})
+            left = found.keys() | self.missing
+            self._note({place: end for place, end in moved.items() if place[0] not in left})
             self._compared = now if everything else self._compared
         except (KafkaException, SourceError):
             self._doubtful = True  # it may come back as another one
@@ -114,15 +135,27 @@ class History:
             hint=shlex.join(["headrace", "resnapshot", self._spec.source, str(table)]),
         )
 
-    def _made_anew(self) -> dict[str, HeadraceError]:
+    def _identities(self) -> dict[str, str]:
+        """Return topic → what identifies it, for those that Kafka tells; note those that it does not have."""
         topics = [table.topic for table in self._spec.tables]
         described = self._admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S)
+        found, missing = {}, set()
+        for topic in topics:
+            try:
+                found[topic] = str(described[topic].result().topic_id)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    missing.add(topic)
+        self.missing = frozenset(missing)
+        return found
+
+    def _made_anew(self) -> dict[str, HeadraceError]:
+        identities = self._identities()
         found: dict[str, HeadraceError] = {}
         for table in self._spec.tables:
-            try:
-                identity = str(described[table.topic].result().topic_id)
-            except KafkaException:
-                continue  # gone, and perhaps on its way back
+            identity = identities.get(table.topic)
+            if identity is None:
+                continue
             if table.topic not in self._known:
                 self._known[table.topic] = {"epoch": table.epoch, "id": identity, "last": {}}
                 self._save()
@@ -144,7 +177,7 @@ class History:
         found: dict[str, HeadraceError] = {}
         for topic, told in self._known.items():
             for partition, (offset, at_ms) in told["last"].items():
-                if places is not None and (topic, int(partition)) not in places:
+                if topic in self.missing or (places is not None and (topic, int(partition)) not in places):
                     continue
                 if self._peek.beginning(topic, int(partition)) > offset:
                     continue
@@ -167,6 +200,13 @@ class History:
 
     def _save(self) -> None:
         write_private(self._file, json.dumps(self._known))
+
+    def _is_gone(self, topic: str) -> SourceError:
+        return SourceError(
+            f"The topic {topic} is gone, and with it what sink {self._spec.sink} had not applied of it.",
+            code="TOPIC_MISSING",
+            hint=self._remedy,
+        )
 
     def _went_back(self, topic: str, why: str) -> SourceError:
         return SourceError(

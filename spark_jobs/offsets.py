@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.config.pipeline import TableSpec
-from headrace.model.errors import SourceError
+from headrace.model.errors import HeadraceError, SourceError
 
-__all__ = ["Ranges", "Settled", "Span", "mend", "parts", "planned", "refuse_more_partitions", "settled_last"]
+__all__ = ["Ranges", "Settled", "Span", "mend", "parts", "planned", "repartitioned", "settled_last"]
 
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) → first offset and the one after the last."""
@@ -100,20 +100,18 @@ def mend(checkpoint: Path) -> None:
                 (checkpoint / "commits" / commit).unlink(missing_ok=True)
 
 
-def refuse_more_partitions(tables: Iterable[TableSpec], partitions: Mapping[str, int]) -> None:
-    """Insist on the partitions that the topics had at first: with others keys move, and their order is lost.
-
-    Raises:
-        SourceError: When there are more (``TOPIC_REPARTITIONED``).
-    """
-    for table in tables:
-        if partitions.get(table.topic, 0) > table.partitions:
-            raise SourceError(
-                f"The topic {table.topic} has {partitions[table.topic]} partitions and was made with"
-                f" {table.partitions}: the order of its changes is lost.",
-                code="TOPIC_REPARTITIONED",
-                hint="headrace recover SOURCE",
-            )
+def repartitioned(tables: Iterable[TableSpec], partitions: Mapping[str, int]) -> dict[str, HeadraceError]:
+    """Return topic → error for those with more partitions than at first: keys move, their order is lost."""
+    return {
+        table.topic: SourceError(
+            f"The topic {table.topic} has {partitions[table.topic]} partitions and was made with"
+            f" {table.partitions}: the order of its changes is lost.",
+            code="TOPIC_REPARTITIONED",
+            hint="headrace recover SOURCE",
+        )
+        for table in tables
+        if partitions.get(table.topic, 0) > table.partitions
+    }
 
 
 def settled_last(checkpoint: Path) -> tuple[int, Settled]:

@@ -10,13 +10,23 @@ from pyspark.sql import SparkSession
 
 from headrace.config.pipeline import DRIVER_JVM, EngineSpec
 
-__all__ = ["ended", "start", "warm_up"]
+__all__ = ["ended", "share_of_tasks", "start", "warm_up"]
+
+_SHARES = 4
+"""So many sinks' batches run at once, each in at least two tasks."""
 
 _STREAMING = "spark.sql.streaming"
 
 
+_NEVER_MS = str(10 * 365 * 24 * 3_600_000)
+
+
 def _settings(spec: EngineSpec) -> dict[str, str]:
+    # An executor within this process cannot be lost. One that was silent while its machine slept would be let
+    # go; Spark never takes it back, and ends this process ten minutes later.
+    lost_ms = {"spark.storage.blockManagerHeartbeatTimeoutMs": _NEVER_MS}
     return {
+        **(lost_ms if spec.master.startswith("local") else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
@@ -71,11 +81,15 @@ def start(spec: EngineSpec) -> SparkSession:
     return session
 
 
+def share_of_tasks(session: SparkSession) -> int:
+    """Return in how many tasks a batch is applied: not in all that run at once, for its store may hang."""
+    return max(2, session.sparkContext.defaultParallelism // _SHARES)
+
+
 def warm_up(session: SparkSession) -> None:
-    """Run as many tiny tasks as run at once, so that the first real ones find their Python workers there."""
-    context = session.sparkContext
-    at_once = context.defaultParallelism
-    context.parallelize(range(at_once), at_once).mapPartitions(iter).collect()
+    """Run as many tiny tasks as a batch has, so that the first real ones find their Python workers there."""
+    tasks = share_of_tasks(session)
+    session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(iter).collect()
 
 
 def ended(session: SparkSession) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -12,11 +14,12 @@ from spark_jobs.batch import Batches
 __all__ = ["start_query"]
 
 
-def _source(session: SparkSession, spec: PipelineSpec) -> DataFrame:
+def _source(session: SparkSession, spec: PipelineSpec, topics: Sequence[str]) -> DataFrame:
     return (
         session.readStream.format("kafka")
         .options(**KafkaAddress.parse(spec.kafka_bootstrap).spark())
-        .option("subscribe", ",".join(sorted(table.topic for table in spec.tables)))
+        # Spark reads none of them when one does not exist.
+        .option("subscribe", ",".join(topics))
         .option("startingOffsets", "earliest")
         # Topics that went back are found by our own look, table by table; Spark would stop them all.
         .option("failOnDataLoss", "false")
@@ -33,7 +36,7 @@ def start_query(session: SparkSession, spec: PipelineSpec, batches: Batches) -> 
     """Start the sink's query where its checkpoint stands, or at the beginning of the topics."""
     session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.sink)
     return (
-        _source(session, spec)
+        _source(session, spec, batches.topics)
         .writeStream.queryName(spec.sink)
         .option("checkpointLocation", str(spec.checkpoint))
         .trigger(processingTime="0 seconds")

@@ -16,6 +16,7 @@ from spark_jobs.decode import decoders
 from spark_jobs.offsets import Ranges
 from spark_jobs.reader import Raw, Reader, Unreadable
 from spark_jobs.report import Report
+from spark_jobs.session import share_of_tasks
 
 __all__ = ["apply_in_tasks", "shared_out"]
 
@@ -28,14 +29,13 @@ _MUCH_BYTES = 32 << 20
 
 
 def apply_in_tasks(session: SparkSession, pipeline: str, ranges: Ranges) -> list[Report]:
-    """Apply a batch in as many tasks as run at once; one report each.
+    """Apply a batch in its share of the tasks that run at once; one report each.
 
     Raises:
         Unreadable: When a task could not read all of its ranges; others may have applied theirs.
     """
-    context = session.sparkContext
-    shares = shared_out(ranges, context.defaultParallelism)
-    tasks = context.parallelize(shares, len(shares)).mapPartitions(partial(_apply, pipeline))
+    shares = shared_out(ranges, share_of_tasks(session))
+    tasks = session.sparkContext.parallelize(shares, len(shares)).mapPartitions(partial(_apply, pipeline))
     told: list[bytes] = tasks.collect()
     if _UNREAD in told:
         raise Unreadable

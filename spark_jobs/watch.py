@@ -20,7 +20,7 @@ from headrace.model.errors import HeadraceError
 from spark_jobs.apply import sink_of
 from spark_jobs.batch import Batches
 from spark_jobs.desk import Desk
-from spark_jobs.explain import explain
+from spark_jobs.explain import TOPIC_MISSING, explain
 from spark_jobs.offsets import mend
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress, replace_json
@@ -168,7 +168,10 @@ class Watch:
                 self._failed(running, error)
         elif not query.isActive:
             running.query = None
-            self._failed(running, query.exception())
+            why = query.exception()
+            # A topic that is gone concerns its table; the others are read on at once.
+            if explain(why)["code"] != TOPIC_MISSING or not running.batches.lose_topics():
+                self._failed(running, why)
         elif running.progress.current == "running":
             running.pause = _FIRST_PAUSE
         elif query.status["message"] == "Waiting for data to arrive" and running.batches.proven:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.session import Session, quoted, rows, told_by
+from connectors.postgres import specimens
+from connectors.postgres.refusers import disabling, event_triggers, refused_by
+from connectors.postgres.session import Session, rows, told_by
 from headrace.model.finding import Finding, Severity
 
 __all__ = ["check_event_triggers"]
 
-_TRIGGERS = """
-SELECT e.evtname::text AS name, e.evtowner::regrole::text AS owner, e.evtevent::text AS event,
-       e.evtfoid::regproc::text AS function, current_user::text AS role
-FROM pg_event_trigger e WHERE e.evtenabled IN ('O', 'A') AND e.evtevent <> 'login' ORDER BY e.evtname
-"""
+_SCHEMA = sql.Identifier("headrace")
 
 
 class _TakenBack(Exception):
@@ -26,42 +24,66 @@ class _TakenBack(Exception):
 
 
 def check_event_triggers(connection: Session) -> Iterator[Finding]:
-    """Yield what an event trigger has against what `source add` and `source remove` do.
+    """Yield what an event trigger has against what we do to a database, now or later.
 
     Nothing is tried where there is no such trigger, and nothing that is tried stays.
 
     Args:
         connection: To the database; each statement a transaction of its own.
     """
-    triggers = rows(connection, _TRIGGERS)
+    triggers = event_triggers(connection)
     if not triggers:
         return
-    name = sql.Identifier(f"headrace_check_{secrets.token_hex(4)}")
-    made = (
-        sql.SQL("CREATE SCHEMA IF NOT EXISTS headrace"),
-        sql.SQL("CREATE TABLE headrace.{} (id smallint PRIMARY KEY)").format(name),
-        sql.SQL("CREATE PUBLICATION {} FOR TABLE headrace.{}").format(name, name),
-    )
-    gone = (
-        sql.SQL("DROP PUBLICATION {}").format(name),
-        sql.SQL("DROP TABLE headrace.{}").format(name),
-    )
     named = ", ".join(f"{one['name']} (on {one['event']}, runs {one['function']})" for one in triggers)
-    role = triggers[0]["role"]
-    disable = " ".join(f"ALTER EVENT TRIGGER {quoted(one['name'])} DISABLE;" for one in triggers)
-    hint = f"{disable}  -- as {triggers[0]['owner']}; or give {role} the rights that the function needs"
+    trials = _trials(ours=not rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"))
     with suppress(_TakenBack), connection.transaction():
         connection.execute("SET LOCAL lock_timeout = '1s'")
-        for statements, severity, what in (
-            (made, Severity.ERROR, "what is made in the database"),
-            (gone, Severity.WARNING, "that it is removed again, so `source remove` will leave it there"),
-        ):
+        for severity, what, statements in trials:
             try:
                 with connection.transaction():
                     for statement in statements:
                         connection.execute(statement)
             except psycopg.Error as error:
                 message = f"An event trigger refuses {what}: {told_by(error)}. There is {named}."
+                hint = disabling(refused_by(triggers, error) or triggers)
                 yield Finding(severity, "SOURCE_EVENT_TRIGGER", message, hint)
-                break
+                if severity is Severity.ERROR:
+                    break  # what is not made cannot be altered
         raise _TakenBack
+
+
+def _trials(*, ours: bool) -> Sequence[tuple[Severity, str, Sequence[sql.Composed]]]:
+    """Return each kind of statement of :mod:`connectors.postgres.setup`, of the publication and of the watch.
+
+    Args:
+        ours: Whether the schema is made by the trial itself, which may drop it, then.
+    """
+    trial = f"headrace_check_{secrets.token_hex(4)}"
+    name, table = sql.Identifier(trial), sql.Identifier("headrace", trial)
+    dropped = _SCHEMA if ours else name
+    made = (
+        sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA),
+        sql.SQL("CREATE TABLE {} (id smallint PRIMARY KEY)").format(table),
+        sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(specimens.added())),
+        sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(name, table),
+    )
+    altered = (
+        sql.SQL("ALTER PUBLICATION {} SET (publish = 'insert')").format(name),
+        sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(name, table),
+        sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, table),
+    )
+    gone = (
+        sql.SQL("DROP PUBLICATION {}").format(name),
+        sql.SQL("DROP TABLE {}").format(table),
+        sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(dropped),
+        sql.SQL("DROP SCHEMA {}").format(dropped),
+    )
+    return (
+        (Severity.ERROR, "what is made in the database", made),
+        (
+            Severity.WARNING,
+            "that the publication is altered, so `source tables` and `source refresh` will be refused",
+            altered,
+        ),
+        (Severity.WARNING, "that it is removed again, so `source remove` will leave it there", gone),
+    )

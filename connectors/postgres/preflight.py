@@ -67,6 +67,8 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
        ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> ''
              AND a.attnum > 0 AND NOT a.attisdropped AND current_setting('server_version_num')::int >= 180000
              ORDER BY a.attnum) AS generated,
+       ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated = 'v'
+             AND NOT a.attisdropped ORDER BY a.attnum) AS virtual,
        ARRAY(SELECT format('%%I.%%I', n.nspname, k.relname)
              FROM pg_inherits h JOIN pg_class k ON k.oid = h.inhrelid
              JOIN pg_namespace n ON n.oid = k.relnamespace
@@ -124,6 +126,7 @@ def check_tables(
             yield replace(Finding.error("SOURCE_TABLE_KIND", what), table=table)
             continue
         troubles = [*_kind(table, row), *check_leaves(table, row), *check_rights(table, row)]
+        troubles += _virtual(table, row)
         key = keys.get(table)
         troubles += check_primary(table, row) if key is None else check_declared(connection, table, row, key)
         troubles += check_identity(table, row, key or row["key"] or ())
@@ -133,7 +136,7 @@ def check_tables(
             )
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
-        if row["readable"]:
+        if _can_be_asked(row):
             excluded = {name for name, _, why in left.get(table, []) if why in LEFT_OUT}
             troubles += check_values(connection, table, set(row["columns"]) - excluded)
             troubles += count_unheld(connection, table, excluded)
@@ -151,6 +154,12 @@ def check_tables(
                 f"{schema.table}: a resnapshot cannot read it anew, for {why}.",
                 "`headrace recover SOURCE` reads every table of the source.",
             )
+
+
+def _can_be_asked(row: DictRow) -> bool:
+    """Return whether a query of the table's rows is answered; what is in its way has been told."""
+    told = row["readable"] and row["reachable"] and not row["filtered"]
+    return told and all(kind == "r" for _, _, _, kind, _ in row["leaves"])
 
 
 def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
@@ -191,6 +200,19 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
     if '"' in str(table):
         yield Finding.error(
             "SOURCE_TABLE_NAME", f"The name of {table} holds a double quote, which the connector cannot take."
+        )
+
+
+def _virtual(table: TableId, row: DictRow) -> Iterator[Finding]:
+    """Yield the statement of the application that Postgres refuses once the table is published."""
+    if names := row["virtual"]:
+        altered = f"ALTER TABLE {table.quoted} ALTER {quoted(names[0])} SET EXPRESSION AS (…);"
+        yield Finding.warning(
+            "SOURCE_COLUMN_VIRTUAL",
+            f"{table}: Postgres refuses to give virtual columns ({', '.join(names)}) another expression while"
+            " the table is published.",
+            f"ALTER PUBLICATION headrace_SOURCE DROP TABLE ONLY {table.quoted}; {altered}"
+            " -- then: headrace source refresh SOURCE",
         )
 
 

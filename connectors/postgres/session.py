@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
+from connectors.postgres.refusers import disabling, event_triggers, refused_by
 from connectors.postgres.way_in import way_in
 from headrace.config.secrets import is_secret, mask_text
 from headrace.model.errors import SourceError, UsageError
@@ -148,7 +149,7 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
         raise SourceError(
             f"The database does not let us in: {told_by(error)}",
             code="SOURCE_UNREACHABLE",
-            hint=way_in(str(error)),
+            hint=way_in(str(error), known.get("user")),
         ) from error
     try:
         with connection:
@@ -158,7 +159,8 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
         raise SourceError(
             f"The database denies it: {told_by(error)}",
             code="SOURCE_DENIED",
-            hint=f"Run `headrace source check {whose}` for the GRANT statements that are missing.",
+            hint=_against_triggers(known, error)
+            or f"Run `headrace source check {whose}` for the GRANT statements that are missing.",
         ) from error
     except psycopg.errors.AdminShutdown as error:
         raise SourceError(
@@ -173,7 +175,23 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
             hint=IN_UTF8,
         ) from error
     except psycopg.Error as error:
-        raise SourceError(f"The database refuses: {told_by(error)}", code="SOURCE_REFUSED") from error
+        raise SourceError(
+            f"The database refuses: {told_by(error)}",
+            code="SOURCE_REFUSED",
+            hint=_against_triggers(known, error),
+        ) from error
+
+
+def _against_triggers(known: Mapping[str, str], error: psycopg.Error) -> str:
+    """Return what helps when a statement was refused by an event trigger's function; else nothing."""
+    if not error.diag.context:
+        return ""
+    try:
+        with connect(known) as connection:
+            found = refused_by(event_triggers(connection), error)
+    except psycopg.Error:
+        return ""
+    return disabling(found) if found else ""
 
 
 def _refuse_old(connection: Session) -> None:

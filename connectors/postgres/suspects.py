@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-import psycopg
 from psycopg import sql
 
+from connectors.postgres.glance import glance
 from connectors.postgres.session import Session, identifier, rows
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["check_values", "values_now"]
 
-_PATIENCE_MS = 3_000
-
 _COLUMNS = """
 WITH RECURSIVE resolved AS (
-    SELECT a.attnum, a.attname, a.atttypid AS type FROM pg_attribute a
-    WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+    SELECT a.attnum, a.attname, a.atttypid AS type
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
   UNION ALL
     SELECT r.attnum, r.attname, t.typbasetype FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
@@ -48,7 +47,7 @@ _SUSPECT_ELEMENTS = {
 
 
 def check_values(connection: Session, table: TableId, captured: Collection[str]) -> Iterator[Finding]:
-    """Yield an error for each column that holds such a value, a warning when there was no time to look.
+    """Yield an error for each column that holds such a value, a warning when there was no answer.
 
     Args:
         connection: To the database.
@@ -56,7 +55,7 @@ def check_values(connection: Session, table: TableId, captured: Collection[str])
         captured: Columns that are captured.
     """
     suspects = []
-    for row in rows(connection, _COLUMNS, table.quoted):
+    for row in rows(connection, _COLUMNS, table.schema, table.name):
         if row["name"] not in captured:
             continue
         if row["list"]:
@@ -75,14 +74,12 @@ def check_values(connection: Session, table: TableId, captured: Collection[str])
         ),
         identifier(table),
     )
-    try:
-        with connection.transaction():
-            connection.execute(f"SET LOCAL statement_timeout = {_PATIENCE_MS}")
-            (answer,) = rows(connection, asked)
-    except psycopg.errors.QueryCanceled:
+    answer = glance(connection, asked)
+    if isinstance(answer, str):
         names = ", ".join(dict.fromkeys(name for name, _, _ in suspects))
         message = (
-            f"{table}: not all values of {names} could be looked at for what the connector cannot deliver."
+            f"{table}: not all values of {names} could be looked at for what the connector cannot deliver:"
+            f" {answer}."
         )
         yield Finding.warning("SOURCE_VALUES_UNSEEN", message, "See docs/types.md for which those are.")
         return

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-import psycopg
 from psycopg import sql
 
+from connectors.postgres.glance import glance
 from connectors.postgres.session import Session, identifier, rows
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
 __all__ = ["count_unheld"]
 
-_PATIENCE_MS = 3_000
-
 _COLUMNS = """
 SELECT a.attname AS name, coalesce(b.typname, t.typname) AS type,
     CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END AS modifier
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
-WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 """
 
@@ -34,7 +33,7 @@ _NUMERIC = ("{0} = 'NaN'", "NaN")
 
 
 def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> Iterator[Finding]:
-    """Yield a warning for each column that holds such values, with how many, if there is time to look.
+    """Yield a warning for each column that holds such values, with how many; one when there was no answer.
 
     Args:
         connection: To the database.
@@ -42,7 +41,7 @@ def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> 
         left: Columns that are not captured.
     """
     asked = []
-    for row in rows(connection, _COLUMNS, table.quoted):
+    for row in rows(connection, _COLUMNS, table.schema, table.name):
         found = _NUMERIC if row["type"] == "numeric" and row["modifier"] >= 0 else _KINDS.get(row["type"])
         if found is not None and row["name"] not in left:
             asked.append((row["name"], *found))
@@ -54,12 +53,12 @@ def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> 
         )
         for name, condition, _ in asked
     )
-    try:
-        with connection.transaction():
-            connection.execute(f"SET LOCAL statement_timeout = {_PATIENCE_MS}")
-            (answer,) = rows(connection, sql.SQL("SELECT {} FROM {}").format(counts, identifier(table)))
-    except psycopg.errors.QueryCanceled:
-        return  # the look for what the connector cannot deliver has the same limit, and says so
+    answer = glance(connection, sql.SQL("SELECT {} FROM {}").format(counts, identifier(table)))
+    if isinstance(answer, str):
+        names = ", ".join(name for name, _, _ in asked)
+        message = f"{table}: values of {names} that not every sink can hold could not be counted: {answer}."
+        yield Finding.warning("SOURCE_VALUES_UNSEEN", message)
+        return
     for name, _, what in asked:
         if answer[name]:
             many = "1 value is" if answer[name] == 1 else f"{answer[name]} values are"

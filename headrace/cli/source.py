@@ -306,6 +306,9 @@ def remove(
         bool,
         typer.Option("--leave-database", help="Leave slot and publication; for a database that is gone."),
     ] = False,
+    leave_connect: Annotated[
+        bool, typer.Option("--leave-connect", help="Leave connector and topics; for a Connect that is gone.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -314,7 +317,8 @@ def remove(
     Example: `headrace source remove shop`
     """
     say = say_to(as_json=as_json)
-    left = source.remove(open_context(home), name, leave_database=leave_database, say=say)
+    leave = {"leave_database": leave_database, "leave_connect": leave_connect}
+    left = source.remove(open_context(home), name, **leave, say=say)
     if left.statements and not as_json:
         if leave_database:
             say("if the database is there after all, run this in it, or its slot keeps the log for ever:")
@@ -350,6 +354,7 @@ def _done(name: str, what: str, as_json: bool, left: Left | None = None) -> None
     stays = left.statements if left else ()
     if as_json:
         told = {"left": stays, "why": left.why, "slot": left.slot} if left and stays else {}
+        told |= {"apart": left.apart} if left and left.apart else {}
         print_json({"source": name, "done": what, **told})
     else:
         for statement in stays:  # to be pasted: nothing stands before it

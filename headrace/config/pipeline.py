@@ -172,7 +172,8 @@ class EngineSpec(_Spec):
         java_home: JDK for Spark.
         jars: Jars for the driver's class path.
         java_options: Further options of the driver's JVM, e.g. a cache that makes it start faster.
-        master: Spark master URL.
+        master: Spark master URL. ``local[n]`` counts threads, not processors: a store that hangs keeps those
+            of its batch, and the other sinks' batches need some meanwhile.
         driver_memory: Heap of the driver, e.g. ``1g``.
     """
 
@@ -185,7 +186,7 @@ class EngineSpec(_Spec):
     java_home: Path
     jars: tuple[Path, ...]
     java_options: tuple[str, ...] = ()
-    master: str = "local[2]"
+    master: str = "local[8]"
     driver_memory: str = "1g"
 
 

@@ -205,7 +205,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
 
 def _silence(error: HeadraceError, source: str) -> Silence:
     """Return why the database does not answer; one that answers and refuses needs another password."""
-    if error.code == "SOURCE_UNREACHABLE" and "authentication failed" in error.message:
+    if error.code == "SOURCE_UNREACHABLE" and "password authentication failed" in error.message:
         return Silence(error.message, f"headrace source rotate {source} env:VARIABLE")
     return Silence(error.message, error.hint)
 

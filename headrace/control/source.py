@@ -28,7 +28,7 @@ from headrace.control.runner import ensure_engine
 from headrace.control.source_check import is_remains, refuse_known, refuse_taken
 from headrace.control.streaming import wait_streaming
 from headrace.control.watcher import look_now
-from headrace.model.errors import HeadraceError, SourceError, UsageError
+from headrace.model.errors import HeadraceError, SourceError, StackError, UsageError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId, TableSchema
 
@@ -167,25 +167,38 @@ def _bounded(context: Context, settings: SourceSettings, say: Say) -> SourceSett
     return settings.model_copy(update={"bounded": bounded})
 
 
-def remove(context: Context, name: str, *, leave_database: bool = False, say: Say = lambda _: None) -> Left:
+def remove(
+    context: Context,
+    name: str,
+    *,
+    leave_database: bool = False,
+    leave_connect: bool = False,
+    say: Say = lambda _: None,
+) -> Left:
     """Remove connector, slot, publication, topics and registration; idempotent after a failure.
+
+    A connector that stays cannot read on when its worker is back: its publication is gone, and without one it
+    makes no slot.
 
     Args:
         context: The installation.
         name: The source.
         leave_database: Leave what is in the database, which may be gone.
+        leave_connect: Leave the connector where Connect does not answer, and topics where Kafka does not.
         say: Told what is being done.
 
     Returns:
-        What was left in the database: a slot that stays keeps its log for ever. What the database does not
-        let us remove stays as well, without the slot.
+        What was left: a slot that stays keeps its log for ever. What the database does not let us remove
+        stays as well, without the slot.
 
     Raises:
         UsageError: When sinks still read from it (``SOURCE_IN_USE``).
         SourceError: When the database does not answer (``SOURCE_UNREACHABLE``).
+        StackError: When Connect or Kafka does not, and is not to be left.
     """
     registry = Registry(context.registry)
     entry = registry.source(name)
+    apart: list[str] = []
     sinks = [sink.name for sink in registry.sinks(name)]
     if sinks:
         raise UsageError(
@@ -194,20 +207,40 @@ def remove(context: Context, name: str, *, leave_database: bool = False, say: Sa
             hint=f"headrace sink remove {sinks[0]}",
         )
     source, capture = source_of(context, entry), capture_of(context, entry)
-    with Connect(context.connect_url) as connect:
+    connector = capture.connector
+    with _left(apart, [connector], name, leave=leave_connect), Connect(context.connect_url) as connect:
         say("stopping the connector")
-        _stop_and_forget(connect, capture.connector)
-        connect.delete(capture.connector)
+        _stop_and_forget(connect, connector)
+        connect.delete(connector)
     left = Left(source.leftovers(capture), "it was asked to be left") if leave_database else Left()
     if not leave_database:
         say("removing slot, publication and tables from the database")
         left = _teardown(source, capture, name)
     say("removing topics")
-    Kafka(context.kafka_bootstrap).delete([topic.name for topic in topics_of(capture)])
+    topics = [topic.name for topic in topics_of(capture)]
+    with _left(apart, topics, name, leave=leave_connect):
+        Kafka(context.kafka_bootstrap).delete(topics)
+    if apart:
+        say(f"what does not answer keeps: {', '.join(apart)}")
+    left = replace(left, apart=tuple(apart))
     _unregister(registry, name)
     secret_of(context, name).forget()
-    registry.note(f"source {name}", "removed", left=list(left.statements))
+    registry.note(f"source {name}", "removed", left=[*left.statements, *left.apart])
     return left
+
+
+@contextmanager
+def _left(apart: list[str], what: Sequence[str], name: str, *, leave: bool) -> Iterator[None]:
+    """Note what stays on a server that does not answer; unless it is to be left, say how to leave it."""
+    try:
+        yield
+    except StackError as error:
+        if error.code not in ("CONNECT_UNREACHABLE", "KAFKA_UNREACHABLE"):
+            raise
+        if not leave:
+            error.hint = f"If it is gone for good: headrace source remove {name} --leave-connect"
+            raise
+        apart.extend(what)
 
 
 def _teardown(source: Source, capture: Capture, name: str) -> Left:

@@ -10,7 +10,7 @@ import orjson
 from headrace.model.claim import Claim
 from headrace.model.errors import SinkError
 from sinks.elasticsearch.client import Client, path
-from sinks.elasticsearch.documents import found_documents
+from sinks.elasticsearch.documents import Paging, found_documents
 from sinks.elasticsearch.indices import Indices
 
 __all__ = ["Claims"]
@@ -85,7 +85,7 @@ class Claims:
     def _documents(self, aliases: Sequence[str]) -> dict[str, dict[str, Any]]:
         try:
             docs = found_documents(
-                self._client, self._alias, aliases, orjson.loads, page=len(aliases) or 1, source=True
+                self._client, self._alias, aliases, orjson.loads, page=Paging(len(aliases) or 1), source=True
             )
             return {doc["_id"]: doc for doc in docs}
         except SinkError as error:

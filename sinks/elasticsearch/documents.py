@@ -11,11 +11,36 @@ from typing import Any
 
 from sinks.elasticsearch.client import Client, path
 
-__all__ = ["found_documents"]
+__all__ = ["Paging", "found_documents"]
+
+
+class Paging:
+    """How many ids a request asks for.
+
+    Args:
+        first: At first.
+        most: At most; as many as at first when None.
+        most_bytes: An answer that comes near to so much makes the next page smaller.
+    """
+
+    def __init__(self, first: int, most: int | None = None, most_bytes: int = 64 << 20) -> None:
+        self.size = first
+        self._most = most or first
+        self._most_bytes = most_bytes
+
+    def took(self, ids: int, size: int) -> None:
+        """Note how many bytes the answer about so many ids had."""
+        self.size = max(1, min(self._most, 8 * self.size, self._most_bytes * ids // max(size, 1)))
 
 
 def found_documents(
-    client: Client, alias: str, ids: Sequence[str], parse: Callable[[bytes], Any], *, page: int, source: bool
+    client: Client,
+    alias: str,
+    ids: Sequence[str],
+    parse: Callable[[bytes], Any],
+    *,
+    page: Paging,
+    source: bool,
 ) -> Iterator[dict[str, Any]]:
     """Yield the documents of ``ids`` that exist, as they were last written; no refresh is needed.
 
@@ -24,7 +49,7 @@ def found_documents(
         alias: What to read.
         ids: Of the documents.
         parse: Parser of an answer's bytes.
-        page: Most ids in one request.
+        page: How many ids there are in one request.
         source: Whether their contents are wanted beside id and version.
 
     Raises:
@@ -35,8 +60,13 @@ def found_documents(
     if not source:
         # Only without contents: the filter makes the server write _source anew, numbers as doubles.
         target += "?_source=false&filter_path=docs._id,docs.found,docs._version,docs.error"
-    for start in range(0, len(ids), page):
-        answer = parse(client.request("POST", target, {"ids": list(ids[start : start + page])}).body)
+    start = 0
+    while start < len(ids):
+        asked = list(ids[start : start + page.size])
+        start += len(asked)
+        body = client.request("POST", target, {"ids": asked}).body
+        page.took(len(asked), len(body))
+        answer = parse(body)
         for document in answer.get("docs", ()):
             if "error" in document:
                 raise Client.refusal(503, {"error": document["error"]})

@@ -13,7 +13,7 @@ from headrace.model.outcome import STALE
 from sinks.base import Place, Progress
 from sinks.elasticsearch.bulk import Bulk, forget_line, insist, progress_id, progress_line
 from sinks.elasticsearch.client import Client, path
-from sinks.elasticsearch.documents import found_documents
+from sinks.elasticsearch.documents import Paging, found_documents
 from sinks.elasticsearch.indices import Indices
 
 __all__ = ["ProgressIndex"]
@@ -57,7 +57,9 @@ class ProgressIndex:
         try:
             if places is not None:
                 ids = [self._id(place) for place in places]
-                found = found_documents(self._client, self._alias, ids, orjson.loads, page=_PAGE, source=True)
+                found = found_documents(
+                    self._client, self._alias, ids, orjson.loads, page=Paging(_PAGE), source=True
+                )
                 hits = self._noted(places, found)
             else:
                 self._indices.refresh(self._alias)

@@ -14,7 +14,7 @@ from headrace.model.claim import Claim
 from headrace.model.errors import SinkUnavailable
 from headrace.model.finding import Finding
 from headrace.model.key import Key
-from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
+from headrace.model.outcome import APPLIED, STALE, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.values import key_of
@@ -31,10 +31,10 @@ from sinks.elasticsearch.bulk import (
 )
 from sinks.elasticsearch.claims import Claims
 from sinks.elasticsearch.client import Client, ElasticsearchConfig
-from sinks.elasticsearch.documents import found_documents
 from sinks.elasticsearch.identity import Identities
 from sinks.elasticsearch.indices import Indices
 from sinks.elasticsearch.mapping import table_mapping
+from sinks.elasticsearch.merging import Merging, documents
 from sinks.elasticsearch.names import (
     META_FIELD,
     alias_of,
@@ -54,7 +54,6 @@ from sinks.shadow import serving_config, switch
 __all__ = ["ElasticsearchSink"]
 
 _ID_BYTES = 512
-_READ_PAGE = 500
 _LAST_READERS_S = 1.0
 """So long an index stays after a shadow has taken its place, for requests that are under way."""
 
@@ -180,7 +179,8 @@ class ElasticsearchSink:
     ) -> list[Outcome]:
         ids = [change.key.id_within(_ID_BYTES) for change in changes]
         decided = self._older_than_a_delete(table, changes, ids)
-        rows = self._merged(table, changes, ids, decided)
+        stones = table.tombstones
+        rows = Merging(self._client, table.alias, table.document, stones, changes, ids, decided)
         buried, graves = self._tombstones(table, changes, ids, decided)
         owners: list[int] = []
         lines = self._lines(table, changes, ids, rows, decided, owners, beside or repeat(b""))
@@ -217,7 +217,7 @@ class ElasticsearchSink:
         table: _Table,
         changes: Sequence[Change],
         ids: Sequence[str],
-        rows: Mapping[int, Mapping[str, Any]],
+        rows: Merging,
         decided: dict[int, Outcome],
         owners: list[int],
         beside: Iterable[bytes],
@@ -232,8 +232,11 @@ class ElasticsearchSink:
             if change.op is _DELETE:
                 line = delete_line(change.position.version, key_id)
             else:
+                row = rows.row(number) if change.partial else change.row
+                if row is None:
+                    continue
                 try:
-                    line = upsert_line(table.document, change, rows.get(number, change.row), key_id, more)
+                    line = upsert_line(table.document, change, row, key_id, more)
                 except BadValue as error:
                     decided[number] = Rejected("ES_VALUE_REFUSED", str(error))
                     continue
@@ -255,27 +258,6 @@ class ElasticsearchSink:
         deleted = table.tombstones.later({i: changes[n].position.version for i, n in suspects.items()})
         return {suspects[key_id]: STALE for key_id in deleted}
 
-    def _merged(
-        self, table: _Table, changes: Sequence[Change], ids: Sequence[str], decided: dict[int, Outcome]
-    ) -> dict[int, Mapping[str, Any]]:
-        """Return the full rows of partial changes; those that have none are decided."""
-        partial = [n for n, change in enumerate(changes) if change.partial and n not in decided]
-        rows: dict[int, Mapping[str, Any]] = {}
-        stored = self._documents(table, [ids[n] for n in partial])
-        missing: dict[str, int] = {}
-        for number in partial:
-            change, found = changes[number], stored.get(ids[number])
-            if found is None:
-                missing[ids[number]] = number
-            elif found[0] > change.position.version:
-                decided[number] = STALE
-            else:
-                rows[number] = {**{name: found[1].get(name) for name in change.absent}, **change.row}
-        deleted = table.tombstones.later({i: changes[n].position.version for i, n in missing.items()})
-        for key_id, number in missing.items():
-            decided[number] = STALE if key_id in deleted else ROW_MISSING
-        return rows
-
     def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         with _about(schema):
             found = self._documents(self._table(schema), [key.id_within(_ID_BYTES) for key in keys])
@@ -283,12 +265,7 @@ class ElasticsearchSink:
         return {key: Stored(key.id, stored[1], stored[0]) for key, stored in pairs if stored is not None}
 
     def _documents(self, table: _Table, ids: Sequence[str]) -> dict[str, tuple[int, dict[str, Any]]]:
-        document = table.document
-        found = found_documents(self._client, table.alias, ids, document.parse, page=_READ_PAGE, source=True)
-        return {
-            doc["_id"]: (int(doc["_version"]), restored(document.decode(doc["_source"]), doc["_source"]))
-            for doc in found
-        }
+        return documents(self._client, table.alias, table.document, ids)
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
         with _about(schema):

@@ -15,6 +15,7 @@ __all__ = [
     "counts_key",
     "field_of",
     "glob",
+    "heads",
     "moments_key",
     "progress_key",
     "targets_key",
@@ -54,6 +55,11 @@ def glob(text: str) -> str:
 def _own(prefix: str, shadow: str) -> str:
     """Return what the keys begin with that are not for readers; a shadow has its own."""
     return f"{prefix}{_OWN}:shadow:{shadow}" if shadow else f"{prefix}{_OWN}"
+
+
+def heads(prefix: str, template: str) -> tuple[str, str]:
+    """Return what the keys of all tables' rows begin with, and what those do that are not for readers."""
+    return template.partition("{table}")[0].replace("{prefix}", prefix), _own(prefix, "")
 
 
 def progress_key(prefix: str, shadow: str = "") -> str:

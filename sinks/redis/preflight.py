@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
 
 from headrace.model.finding import Finding
-from sinks.redis.client import Client, refusal
+from sinks.redis.client import Client, RedisConfig, refusal
+from sinks.redis.rights import lacking
 
 __all__ = ["findings"]
 
 _OLDEST = (5, 0)
 
 
-def findings(client: Client) -> list[Finding]:
-    """Return the findings of a server; an unreachable one is a finding too."""
+def findings(client: Client, config: RedisConfig, tables: Sequence[str]) -> list[Finding]:
+    """Return the findings of a server; an unreachable one is a finding too.
+
+    Args:
+        client: Of the server.
+        config: Of the sink.
+        tables: What the keys of each table's rows begin with, as far as tables are known.
+    """
     try:
+        if forbidden := lacking(client, config, tables):
+            return [Finding.refused(forbidden)]
         info: Mapping[str, Any] = client.redis.info()
         client.redis.eval("return 1", 0)
-        with client.redis.pipeline(transaction=True) as asked:
-            asked.ping()
-            asked.execute()
     except RedisError as error:
         refused = refusal(error)
         return [Finding.refused(refused)]

@@ -15,52 +15,31 @@ from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: 
 from headrace.model.change import Change
 from headrace.model.claim import Claim
 from headrace.model.finding import Finding
-from headrace.model.key import Key, ids
+from headrace.model.key import Key
 from headrace.model.life import is_among
-from headrace.model.outcome import APPLIED, ROW_MISSING, STALE, Outcome, Rejected
+from headrace.model.outcome import APPLIED, Outcome, Rejected
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from sinks.base import Place, Progress, Stored, Target
 from sinks.document import BadValue
 from sinks.redis.answers import note
-from sinks.redis.client import Call, Client, RedisConfig, Script, refusal, store_errors
+from sinks.redis.client import Call, Client, RedisConfig, refusal, store_errors
 from sinks.redis.evictions import Evictions
-from sinks.redis.layout import HashLayout, JsonLayout, Layout
+from sinks.redis.groups import FIRST_ROWS, GROUP_BYTES, GROUP_ROWS, next_rows
+from sinks.redis.merging import merge
 from sinks.redis.moment import Moment
-from sinks.redis.names import Keys, claims_key, counts_key, glob, progress_key
+from sinks.redis.names import claims_key, glob, progress_key
 from sinks.redis.preflight import findings
-from sinks.redis.scripts import CLAIM, JSON_REPLACE
+from sinks.redis.scripts import CLAIM
 from sinks.redis.shadow import Rename
+from sinks.redis.table import Table
 from sinks.redis.witness import Witnesses, first_written
 from sinks.shadow import serving_config, switch
 
 __all__ = ["RedisSink"]
 
-_GROUP_ROWS = 256
-_FIRST_ROWS = 32
-_GROUP_BYTES = 512_000
 _PAGE = 1_000
-_MERGE_TRIES = 5
 _absent = attrgetter("absent")
-_REPLACE = Script.of(JSON_REPLACE)
-
-
-class _Table:
-    """What the sink knows about one table while it lives."""
-
-    def __init__(self, config: RedisConfig, schema: TableSchema) -> None:
-        self.schema = schema
-        self.keys = Keys(config.key_prefix, config.key_template, schema, config.shadow)
-        self.documents = JsonLayout(schema)
-        self.layout: Layout = HashLayout(schema) if config.format == "hash" else self.documents
-        self.life_ms = int(config.tombstone_hours * 3_600_000)
-        own, counts = self.keys, "" if config.shadow else counts_key(config.key_prefix)
-        self.preamble = (len(own.head.encode()), own.young, own.elder, self.life_ms, counts)
-
-    def row_keys(self, keys: Sequence[Key]) -> list[str]:
-        """Return where these rows lie."""
-        head = self.keys.head
-        return [head + key_id for key_id in ids(keys)]
 
 
 class RedisSink:
@@ -80,22 +59,21 @@ class RedisSink:
         self.name = name
         self.config = config
         self._client = Client(config)
-        self._tables: dict[TableId, _Table] = {}
+        self._tables: dict[TableId, Table] = {}
         self._witnesses = Witnesses(self._client.redis, config.key_prefix)
         self._evictions = Evictions(self._client.redis, config.key_prefix)
         self._moment = Moment(self._client.redis, config.key_prefix)
 
-    def _table(self, schema: TableSchema) -> _Table:
+    def _table(self, schema: TableSchema) -> Table:
         known = self._tables.get(schema.table)
         if known is None or (known.schema is not schema and known.schema != schema):
-            known = self._tables[schema.table] = _Table(self.config, schema)
+            known = self._tables[schema.table] = Table(self.config, schema)
         return known
 
     # ------------------------------------------------------------ registration
 
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
-        del schemas
-        return findings(self._client)
+        return findings(self._client, self.config, [self._table(schema).keys.head for schema in schemas])
 
     def prepare(self, schema: TableSchema) -> None:
         with store_errors():
@@ -127,25 +105,25 @@ class RedisSink:
         except RedisError as error:
             raise refusal(error) from error
 
-    def _apply(self, table: _Table, changes: Sequence[Change]) -> list[Outcome]:
+    def _apply(self, table: Table, changes: Sequence[Change]) -> list[Outcome]:
         outcomes: list[Outcome] = [APPLIED] * len(changes)
         partial: list[int] = []
         calls = self._calls(table, changes, outcomes, partial)
         for numbers, answer in self._client.run(table.layout.script, calls):
             note(outcomes, numbers, answer)
         if partial:
-            self._merge(table, changes, outcomes, partial)
+            merge(self._client, table, changes, outcomes, partial)
         if not self.config.shadow and (there := first_written(changes, outcomes)):
             self._witnesses.written(table.keys, there)
         return outcomes
 
     @staticmethod
     def _calls(
-        table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
+        table: Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
     ) -> Iterator[Call]:
         """Yield the script calls; changes that need a merge here are put into ``partial``."""
         # Of many the first call is small: Redis soon has something to do, and it tells how large rows are.
-        start, rows = 0, _FIRST_ROWS if len(changes) > _GROUP_ROWS else _GROUP_ROWS
+        start, rows = 0, FIRST_ROWS if len(changes) > GROUP_ROWS else GROUP_ROWS
         while start < len(changes):
             numbers: Sequence[int] = range(start, min(start + rows, len(changes)))
             start = numbers[-1] + 1
@@ -153,55 +131,7 @@ class RedisSink:
                 partial += [number for number in numbers if changes[number].absent]
                 numbers = [number for number in numbers if not changes[number].absent]
             size = yield from _group(table, changes, numbers, outcomes)
-            rows = max(1, min(_GROUP_ROWS, rows * 4, _GROUP_BYTES * len(numbers) // max(size, 1)))
-
-    def _merge(
-        self, table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: list[int]
-    ) -> None:
-        """Merge partial changes into stored documents, each only if it is still the one that was read."""
-        for _ in range(_MERGE_TRIES):
-            calls = [
-                self._merge_call(table, changes, outcomes, partial[start : start + _GROUP_ROWS])
-                for start in range(0, len(partial), _GROUP_ROWS)
-            ]
-            partial = []
-            for numbers, answer in self._client.run(_REPLACE, [call for call in calls if call.keys]):
-                note(outcomes, numbers, answer)
-                partial += [n for n, letter in zip(numbers, answer[0], strict=True) if letter == ord("R")]
-            if not partial:
-                return
-
-    def _merge_call(
-        self, table: _Table, changes: Sequence[Change], outcomes: list[Outcome], partial: Sequence[int]
-    ) -> Call:
-        named = ids([changes[n].key for n in partial])
-        rows = table.layout.fetch(self._client.redis, [table.keys.head + key for key in named])
-        stones = zip(
-            self._client.redis.hmget(table.keys.young, named),
-            self._client.redis.hmget(table.keys.elder, named),
-            strict=True,
-        )
-        call = Call([], [], [])
-        for number, key, found, (young, elder) in zip(partial, named, rows, stones, strict=True):
-            change = changes[number]
-            if found is None:
-                stone = int(young or elder or 0)
-                outcomes[number] = STALE if stone > change.position.version else ROW_MISSING
-            elif found[0] > change.position.version:
-                outcomes[number] = STALE
-            else:
-                version, stored = found
-                whole = change.filled({name: stored.get(name) for name in change.absent})
-                try:
-                    value = table.documents.value(whole)
-                except BadValue as error:
-                    outcomes[number] = Rejected("REDIS_VALUE_REFUSED", str(error))
-                    continue
-                outcomes[number] = APPLIED
-                call.tag.append(number)
-                call.keys.append(table.keys.head + key)  # type: ignore[attr-defined]
-                call.args.extend((f"{version:019d}", value))  # type: ignore[attr-defined]
-        return call
+            rows = next_rows(rows, len(numbers), size)
 
     def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         table = self._table(schema)
@@ -215,7 +145,7 @@ class RedisSink:
         removed = 0
         with store_errors():
             for page in self._pages(table.keys.head):
-                groups = (page[at : at + _GROUP_ROWS] for at in range(0, len(page), _GROUP_ROWS))
+                groups = (page[at : at + GROUP_ROWS] for at in range(0, len(page), GROUP_ROWS))
                 there = (self._ours(table, group, position.floor) for group in groups)
                 calls = (
                     Call(None, keys, (*table.preamble, *table.layout.removals(position.text, len(keys))))
@@ -339,7 +269,7 @@ class RedisSink:
                 self._witnesses.renamed(theirs.keys)
         self.drop(schema)
 
-    def _ours(self, table: _Table, keys: Sequence[bytes], floor: int = 0) -> list[bytes]:
+    def _ours(self, table: Table, keys: Sequence[bytes], floor: int = 0) -> list[bytes]:
         """Return the keys that hold rows of this sink, from version ``floor`` on."""
         # Rows are not read for it: they may be of a time when their columns had other types.
         versions = table.layout.versions(self._client.redis, keys)
@@ -368,7 +298,7 @@ class RedisSink:
 
 
 def _group(
-    table: _Table, changes: Sequence[Change], numbers: Sequence[int], outcomes: list[Outcome]
+    table: Table, changes: Sequence[Change], numbers: Sequence[int], outcomes: list[Outcome]
 ) -> Generator[Call, None, int]:
     """Yield the call for these changes, or calls for parts of them; return how many bytes their rows take.
 
@@ -381,7 +311,7 @@ def _group(
     try:
         args = table.layout.arguments(group)
         size = sum(map(len, args))
-        if len(group) == 1 or size <= _GROUP_BYTES:
+        if len(group) == 1 or size <= GROUP_BYTES:
             yield Call(numbers, table.row_keys([change.key for change in group]), (*table.preamble, *args))
             return size
     except BadValue as error:

@@ -19,13 +19,19 @@ _TABLES, _PARTITIONS = 1_000, 10
 _AT_ONCE = 50
 """So many tables in a transaction: each takes locks, and a server has room for some thousands."""
 
+_ROWS = 20
+"""In each partition: the check looks at the values of dates, times, numbers and arrays."""
+
+_COLUMNS = "id bigint, made date, at timestamptz, price numeric(12, 2), tags text[], note text"
 _MAKE = f"""
 DO $$ BEGIN
   FOR t IN {{first}}..{{last}} LOOP
-    EXECUTE format('CREATE TABLE t%s (id bigint, at int, note text, PRIMARY KEY (id, at)) PARTITION BY LIST (at)', t);
+    EXECUTE format('CREATE TABLE t%s ({_COLUMNS}, PRIMARY KEY (id, made)) PARTITION BY LIST (made)', t);
     FOR p IN 1..{_PARTITIONS} LOOP
-      EXECUTE format('CREATE TABLE t%s_%s PARTITION OF t%s FOR VALUES IN (%s)', t, p, t, p);
+      EXECUTE format('CREATE TABLE t%s_%s PARTITION OF t%s FOR VALUES IN (%L)', t, p, t, '2026-01-01'::date + p);
     END LOOP;
+    EXECUTE format('INSERT INTO t%s SELECT i, ''2026-01-01''::date + 1 + i %% {_PARTITIONS}, now(), i, ''{{{{a,b}}}}'', ''n''
+                    FROM generate_series(1, {_PARTITIONS * _ROWS}) i', t);
   END LOOP;
 END $$
 """  # noqa: E501
@@ -49,7 +55,11 @@ def _measure(setting: Setting) -> Iterator[Result]:
         about,
         "s",
         {"headrace": Side(tuple(samples[1:]))},
-        settings={"tables": f"{_TABLES:,}", "partitions": f"{_TABLES * _PARTITIONS:,}"},
+        settings={
+            "tables": f"{_TABLES:,}",
+            "partitions": f"{_TABLES * _PARTITIONS:,}",
+            "rows": f"{_TABLES * _PARTITIONS * _ROWS:,}",
+        },
         failure=f"{refused} refusals" if refused else None,
     )
 

@@ -236,8 +236,16 @@ def test_more_writes_than_its_queue_takes(server: Server, told: Told) -> None:
 
 
 def test_a_node_that_dies_and_comes_back(small: RunningStack, server: Server, told: Told) -> None:
-    """From kill -9 to its first green second, it is asked without a pause."""
+    """From kill -9 to its first green second, it is asked without a pause.
+
+    What it tells of itself meanwhile is what was true: a store that seems empty would be filled anew.
+    """
+    identities = told.sink.identities([ORDERS])
+    assert identities
     calls = told.writes()
+    answers: list[object] = []
+    calls["progress"] = lambda: answers.append(told.sink.progress([PLACE]))
+    calls["identities"] = lambda: answers.append(told.sink.identities([ORDERS]))
     pid = pidfile.alive(small.home.pidfile("elasticsearch"))
     assert pid is not None
     seen: list[SinkError] = []
@@ -254,3 +262,4 @@ def test_a_node_that_dies_and_comes_back(small: RunningStack, server: Server, to
     assert {type(error) for error in seen} == {SinkUnavailable}, seen
     assert {error.code for error in seen} <= {"ES_UNREACHABLE", "ES_BUSY", "ES_SHARD_UNAVAILABLE"}
     told.goes_on(calls)
+    assert all(one in ({PLACE: 10}, {PLACE: told.next}, identities) for one in answers), answers

@@ -286,6 +286,41 @@ def test_wrong_credentials_are_named(server: Server) -> None:
         server.do("ACL", "DELUSER", "tiny")
 
 
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ("~* &* +@read +@scripting +@transaction +@connection +info", {"+set", "+hset", "+rename"}),
+        ("~* &* +@all -unlink -rename", {"+unlink", "+rename"}),
+        ("~other:* +@all", {"~<prefix>*"}),
+        ("~<prefix>__headrace* +@all", {"~<prefix>*"}),
+        ("~other:* +@all -hkeys", {"+hkeys", "~<prefix>*"}),
+        ("~* &* +@all -exec", {"+exec"}),
+        ("~* &* +@all -multi", {"+multi", "+set", "+rename"}),
+    ],
+)
+def test_what_a_user_may_not_do_is_told_with_the_statement_that_allows_it(
+    server: Server, rules: str, words: set[str]
+) -> None:
+    """Nothing is written meanwhile; what is told is run, and then nothing is lacking."""
+    given = rules.replace("<prefix>", server.prefix).split()
+    server.do("ACL", "SETUSER", "weak", "on", ">pw", *given)
+    weak = server.sink(f"redis://weak:pw@{server.url.split('://')[1].split('@')[-1]}")
+    try:
+        (refused,) = weak.check([ORDERS])
+        assert refused.code == "REDIS_FORBIDDEN"
+        statement = refused.hint.partition("  (")[0].split()
+        assert {word.replace("<prefix>", server.prefix) for word in words} <= set(statement)
+        assert server.redis.keys(f"{server.prefix}*") == []
+        server.do(*statement)
+        assert "REDIS_FORBIDDEN" not in {finding.code for finding in weak.check([ORDERS])}
+        weak.prepare(ORDERS)
+        assert weak.apply(ORDERS, [order(1, at(1)), order(2, at(2))]) == [APPLIED, APPLIED]
+        weak.drop(ORDERS)
+    finally:
+        weak.close()
+        server.do("ACL", "DELUSER", "weak")
+
+
 def test_a_row_that_may_not_be_read_is_not_a_missing_row(server: Server, sink: RedisSink) -> None:
     sink.apply(ORDERS, [order(1, at(1))])
     server.do("ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-hgetall", "-mget")

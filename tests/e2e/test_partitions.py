@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -16,7 +17,9 @@ from headrace.control.lag import State
 from headrace.control.progress import read_progress
 from headrace.control.runs import start as runs
 from tests.support.mirror import KINDS, Mirror, mirrored
+from tests.support.patience import WAIT_S
 from tests.support.plain import differing
+from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -51,6 +54,20 @@ def assert_equal(mirror: Mirror) -> None:
     mirror.settle()
     assert mirror.letters == []
     assert differing(mirror) == []
+
+
+def arrives(mirror: Mirror, key: str) -> None:
+    """Write a row of another table and wait until every store has it."""
+    mirror.database.run(f"INSERT INTO plain VALUES ('{key}', 7)")
+    until(
+        lambda: all(
+            any(row["id"] == key for row in rows.values()) for rows in mirror.stored("plain").values()
+        )
+    )
+
+
+def admin_of(mirror: Mirror) -> AdminClient:
+    return AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka(), "log_level": 0})
 
 
 def test_the_snapshot_is_spread_and_arrives(mirror: Mirror) -> None:
@@ -118,16 +135,45 @@ def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
     assert_equal(mirror)
 
 
-def test_more_partitions_behind_our_back_stop_the_sinks_by_name(mirror: Mirror) -> None:
-    admin = AdminClient({**KafkaAddress.parse(mirror.context.kafka_bootstrap).librdkafka(), "log_level": 0})
-    admin.create_partitions([NewPartitions(TOPIC, PARTITIONS + 1)])[TOPIC].result()
+@pytest.mark.deep
+def test_a_truncate_that_kafka_no_longer_places_is_mended_as_it_is_told(mirror: Mirror) -> None:
+    """What is older than the truncate was applied, and retention has taken it since."""
+    mirror.database.run("TRUNCATE items", many(1, 100, "before"))
+    mirror.settle()
+    kafka = Kafka(mirror.context.kafka_bootstrap)
+    before = kafka.ends([TOPIC])
+    mirror.pause(*KINDS)
+    mirror.database.run("TRUNCATE items", many(1, 90, "after"))
+    until(lambda: all(end > before[place][1] for place, (_, end) in kafka.ends([TOPIC]).items()))
+    applied = [TopicPartition(*place, end) for place, (_, end) in before.items()]
+    admin = admin_of(mirror)
+    for future in admin.delete_records(applied).values():
+        future.result(WAIT_S)
+    mirror.resume(*KINDS)
+    arrives(mirror, "meanwhile")
+    remedy = f"headrace resnapshot {mirror.name} public.items"
+
+    def told() -> list[str]:
+        return [seen.remedy for seen in lag.measure(mirror.context).tables if seen.table == "public.items"]
+
+    until(lambda: told() == [remedy] * len(KINDS), why=told)
+    arrives(mirror, "still")
+    carry_out(remedy, mirror.stack.home.root, mirror.database.run)
+    assert_equal(mirror)
+
+
+def test_more_partitions_behind_our_back_stop_that_table_by_name(mirror: Mirror) -> None:
+    admin = admin_of(mirror)
+    admin.create_partitions([NewPartitions(TOPIC, PARTITIONS + 1)])[TOPIC].result(WAIT_S)
     state = {table.table: table.state for table in lag.measure(mirror.context).tables}
     assert state["public.items"] is State.RESYNC_REQUIRED
     mirror.database.run(many(50_000, 50_100, "moved"))
 
-    def codes() -> set[str]:
+    def codes(table: str) -> set[str]:
         told = (read_progress(mirror.context.progress, f"{mirror.name}{short}") for short in KINDS)
-        return {(one.error or {}).get("code", "") if one is not None else "" for one in told}
+        return {str((one.tables[table].trouble or {}).get("code", "")) for one in told if one is not None}
 
-    until(lambda: codes() == {"TOPIC_REPARTITIONED"})
+    until(lambda: codes("public.items") == {"TOPIC_REPARTITIONED"})
+    arrives(mirror, "beside")
+    assert codes("public.plain") == {""}
     assert not mirror.in_sync

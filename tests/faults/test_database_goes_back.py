@@ -209,8 +209,9 @@ def test_a_standby_that_has_all_that_was_delivered_takes_over_without_a_word(pla
     until(lambda: place.state()[0] == "paused")
     place.down()
     place.promoted()
+    until(lambda: place.state()[0] == "paused", why=place.state)  # it has still to be looked at
     for _ in range(3):
-        assert place.state()[0] == "paused"
+        assert place.state()[0] == "paused", place.state()
     source.resume(place.context, "back")
     place.database.run("INSERT INTO things VALUES (6000, 'of the new timeline')")
     settle(place.context)

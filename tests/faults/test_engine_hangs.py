@@ -69,7 +69,13 @@ def test_a_driver_that_hangs_is_replaced(shop: Shop) -> None:
 
 
 def test_an_engine_whose_machine_has_slept_goes_on(shop: Shop) -> None:
-    """It sleeps for longer than Spark lets an executor be silent; Spark then ends its context by itself."""
+    """It sleeps for longer than Spark lets an executor be silent.
+
+    Spark would let go of the executor that runs in its own process, say so every ten seconds, and end that
+    process after ten minutes.
+    """
+    log = shop.context.engine().logs / "engine.log"
+    before = len(log.read_bytes())
     pid = pidfile.alive(shop.context.run / "engine.pid")
     assert pid is not None
     guardian = psutil.Process(pid)
@@ -84,11 +90,12 @@ def test_an_engine_whose_machine_has_slept_goes_on(shop: Shop) -> None:
     shop.write(1.0, seed=92)
     shop.converge()
     added = f"{shop.name}_late"
-    kept = {"url": shop.running.endpoints.redis_url, "prefix": "late:"}
+    kept = {"url": shop.running.endpoints.redis_url, "key_prefix": "late:"}
     sink.add(
         shop.context, added, "redis", settings=kept, source=shop.name, tables=[TableId("public", "products")]
     )
     sink.remove(shop.context, added, purge=True)
+    assert b"in heartbeater" not in log.read_bytes()[before:]
 
 
 def test_a_watcher_that_hangs_is_told_and_replaced(shop: Shop) -> None:

@@ -15,12 +15,14 @@ from headrace.control.kafka import Kafka
 from headrace.control.lag import State, TableLag, measure
 from headrace.control.progress import read_progress
 from tests.support.mirror import KINDS, Mirror, mirrored
+from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
+from tests.support.watched import watched
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
-TABLES = ("cut", "anew", "whole")
+TABLES = ("cut", "anew", "gone", "whole")
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +98,32 @@ def test_a_topic_that_was_made_anew_is_not_applied_upon_what_it_was(mirror: Mirr
     until(lambda: all(rows["6"]["v"] == "more" for rows in mirror.stored("whole").values()))
     assert not mirror.in_sync
     assert {rows["1"]["v"] for rows in mirror.stored("anew").values()} == {"v1"}
+
+
+@pytest.mark.deep
+def test_a_topic_that_is_gone_stops_its_table_only(mirror: Mirror) -> None:
+    until(lambda: {found.state for found in words(mirror, "whole")} == {State.STREAMING})
+
+    def arrives(name: str) -> None:
+        mirror.database.run(f"UPDATE whole SET v = '{name}' WHERE id = 7")
+        until(lambda: all(rows["7"]["v"] == name for rows in mirror.stored("whole").values()))
+
+    def codes() -> set[str]:
+        told = (read_progress(mirror.context.progress, f"kafkaback{short}") for short in KINDS)
+        troubles = (one.tables["public.gone"].trouble for one in told if one is not None)
+        return {str((trouble or {}).get("code", "")) for trouble in troubles}
+
+    with watched(mirror.context, lambda: True) as seen:
+        Kafka(mirror.context.kafka_bootstrap).delete(["kafkaback.public.gone"])
+        arrives("beside it")
+        until(lambda: codes() == {"TOPIC_MISSING"})
+        arrives("without it")
+    for short in KINDS:
+        others = {said.state for said in seen.words(f"kafkaback{short}", "public.whole")}
+        assert others <= {State.STREAMING, State.CATCHING_UP}, (short, others)
+    until(lambda: {found.state for found in words(mirror, "gone")} == {State.RESYNC_REQUIRED})
+    (remedy,) = {found.remedy for found in words(mirror, "gone")}
+    assert remedy == "headrace recover kafkaback"
+    carry_out(remedy, mirror.stack.home.root, mirror.database.run)
+    mirror.settle()
+    assert all(equal(mirror, table) for table in TABLES)

@@ -147,7 +147,7 @@ def test_a_topic_with_more_partitions_is_recovered_as_it_is_told(place: Place) -
     until(lambda: place.code() == "TOPIC_REPARTITIONED")
     progress = read_progress(place.context.progress, "putcache")
     assert progress is not None
-    assert (progress.error or {})["hint"] == REMEDY
+    assert (progress.tables["public.things"].trouble or {})["hint"] == REMEDY
     words = ["resnapshot", "put", "public.things", "--json", "--home", str(place.running.home.root)]
     done = CliRunner().invoke(app, words)
     error = json.loads(done.stderr.splitlines()[-1])["error"]

@@ -6,16 +6,22 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 import psutil
 import psycopg
 import pytest
 
+from headrace.control.kafka import Kafka
 from headrace.control.lag import State, measure
+from headrace.control.progress import read_progress
+from headrace.control.registry import Registry
+from headrace.control.sink import open_sink
 from headrace.observe import pidfile
+from tests.support.mirror import mirrored
 from tests.support.shop import Shop
-from tests.support.waiting import elapse
+from tests.support.stack import RunningStack
+from tests.support.waiting import elapse, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -66,3 +72,40 @@ def test_a_server_that_hangs_delays_nobody_else_and_loses_nothing(shop: Shop, na
         tally = people.stop()
     assert tally.changes > 0
     shop.converge(240.0)
+
+
+ROWS = 60_000
+MANY = f"SELECT i, repeat(md5(i::text), 4) FROM generate_series(1, {ROWS}) i"
+
+
+def test_a_store_that_hangs_amid_a_large_batch_keeps_no_other_from_large_batches(
+    stack: RunningStack, shop: Shop
+) -> None:
+    """Each table is a task of a batch; those of the store that hangs do not end."""
+    tables = ("ones", "twos")
+    with mirrored(
+        stack, "hung", *(f"CREATE TABLE {t} (id int PRIMARY KEY, v text)" for t in tables)
+    ) as mirror:
+        mirror.settle()
+        mirror.pause("search", "cache")
+        mirror.database.run(*(f"INSERT INTO {table} {MANY}" for table in tables))
+        kafka = Kafka(mirror.context.kafka_bootstrap)
+        topics = [f"hung.public.{table}" for table in tables]
+        until(lambda: all(end >= ROWS for _, end in kafka.ends(topics).values()), 240)
+        mirror.resume("search")
+
+        def stored(short: str) -> int:
+            with closing(open_sink(Registry(mirror.context.registry).sink(f"hung{short}"))) as opened:
+                return sum(opened.count(mirror.schema(table)) for table in tables)
+
+        until(lambda: stored("search") > 0)
+        with hanging(shop, "elasticsearch"):
+            mirror.resume("cache")
+            until(lambda: stored("cache") == ROWS * len(tables))
+            # All the while the first tasks wait: none has been given up and made room.
+            progress = read_progress(mirror.context.progress, "hungsearch")
+            assert progress is not None
+            assert progress.state == "running"
+            assert not mirror.in_sync
+        mirror.settle()
+        assert stored("search") == ROWS * len(tables)

@@ -30,7 +30,12 @@ from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("honest"),
+]
 
 NAME, CACHE, SEARCH = "codes", "codescache", "codessearch"
 

@@ -32,7 +32,7 @@ from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, stays, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300), pytest.mark.usefixtures("honest")]
 
 TOO_DEEP = '{"a":' * 150 + "1" + "}" * 150
 TOPIC = "letters.public.notes"

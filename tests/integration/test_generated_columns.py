@@ -1,16 +1,20 @@
-"""Stored generated columns, which no record carries, arrive in every store as values of records do."""
+"""Generated columns: stored ones, which no record carries, arrive as values of records do; virtual ones."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
+from connectors.postgres import PostgresSource
 from headrace.control import lag
 from headrace.control.refresh import refresh
 from headrace.control.runs import start as runs
 from headrace.control.verdicts import State
+from headrace.model.errors import named
 from tests.support.mirror import Mirror, mirrored
+from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -143,3 +147,37 @@ def test_expressions_that_are_added_changed_and_dropped(stack: RunningStack) -> 
         refresh(mirror.context, mirror.name)
         assert values("w") == [[5, 10, 15]] * 3
         mirror.settle()
+
+
+@pytest.mark.deep
+def test_a_virtual_column_is_given_another_expression_as_the_check_tells(stack: RunningStack) -> None:
+    """Postgres refuses it of a published table; writers go on meanwhile."""
+    expression = "ALTER TABLE t ALTER next SET EXPRESSION AS (id + 10)"
+    with mirrored(
+        stack,
+        "virtual",
+        "CREATE TABLE t (id int PRIMARY KEY, v text, next int GENERATED ALWAYS AS (id + 1) VIRTUAL)",
+        "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 3) i",
+    ) as mirror:
+        table = mirror.schema("t").table
+        (told,) = (
+            finding
+            for finding in PostgresSource(mirror.database.dsn).preflight([table])
+            if finding.code == "SOURCE_COLUMN_VIRTUAL"
+        )
+        mirror.settle()
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="part of a publication"):
+            mirror.database.run(expression)
+
+        def run(statement: str) -> None:
+            mirror.database.run(statement, "UPDATE t SET v = v || '!'")
+
+        hint = told.hint.replace("(…)", "(id + 10)").replace("headrace_SOURCE", f"headrace_{mirror.name}")
+        carry_out(named(hint, source=mirror.name), stack.home.root, run)
+        mirror.settle()
+        wanted = dict(mirror.database.run("SELECT id, v FROM t"))
+        assert set(wanted.values()) == {"v1!!", "v2!!", "v3!!"}
+        assert mirror.database.run("SELECT next FROM t ORDER BY id") == [(11,), (12,), (13,)]
+        found = {name: {n: row["v"] for n, row in rows.items()} for name, rows in held(mirror).items()}
+        assert found == dict.fromkeys(found, wanted)
+        assert len(found) == 3

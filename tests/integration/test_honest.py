@@ -32,6 +32,10 @@ def test_what_is_green_and_wrong_is_found(
         sink.add(context, "honestcache", "redis", settings={"url": at.redis_url}, source="honest")
         try:
             settle(context)
+            with Honesty(context, at) as hindered, monkeypatch.context() as broken:
+                broken.setattr(honest, "open_stores", lambda *_, **__: [])
+                until(lambda: hindered.blind, why=lambda: f"{hindered.looks} {hindered.due}")
+                assert not hindered.judged
             report = measure(context)
             with Honesty(context, at) as watching:
                 until(lambda: watching.judged["honestcache"] > 2)

@@ -24,7 +24,12 @@ from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(400),
+    pytest.mark.usefixtures("honest"),
+]
 
 BEAT = SourceSettings(heartbeat_ms=300)
 

@@ -27,7 +27,12 @@ from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("honest"),
+]
 
 TABLES = ("logless", "unread", "outside", "halved", "torn", "fileless", "altered")
 Break = Callable[[Mirror], None]

@@ -27,7 +27,12 @@ from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(400),
+    pytest.mark.usefixtures("honest"),
+]
 
 ITEMS = TableId("public", "items")
 ROWS = 3_000

@@ -35,7 +35,12 @@ from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(400),
+    pytest.mark.usefixtures("honest"),
+]
 
 ITEMS, OTHERS = TableId("public", "items"), TableId("public", "others")
 ROWS = 6_000

@@ -27,7 +27,12 @@ from tests.support.stack import RunningStack
 from tests.support.waiting import until
 from tests.support.wire import wire
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("honest"),
+]
 
 NAME = "told"
 TABLES = ("goods", "names")

@@ -172,6 +172,55 @@ def test_an_event_trigger_that_refuses_our_statements(
         database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
 
 
+@pytest.mark.parametrize(
+    ("tag", "severity"),
+    [
+        ("ALTER TABLE", Severity.ERROR),
+        ("ALTER PUBLICATION", Severity.WARNING),
+        ("DROP SCHEMA", Severity.WARNING),
+    ],
+)
+def test_an_event_trigger_that_refuses_one_kind_of_statement(
+    database: Database, tag: str, severity: Severity
+) -> None:
+    """It is told before, beside one that refuses nothing, and helped against as the refusal tells."""
+    database.run(
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        FUNCTION.format("RAISE EXCEPTION 'not here';"),
+        FUNCTION.format("").replace("public.watch", "public.idle"),
+        f"CREATE EVENT TRIGGER \"watch a tag\" ON ddl_command_start WHEN TAG IN ('{tag}')"
+        " EXECUTE FUNCTION public.watch()",
+        "CREATE EVENT TRIGGER idle ON ddl_command_end EXECUTE FUNCTION public.idle()",
+    )
+    source = PostgresSource(database.dsn)
+    one, both = (
+        Capture("audited", tuple(source.catalogue(tables)), "placeholder", "password")
+        for tables in ([T], [T, TableId("public", "u")])
+    )
+
+    def lives() -> str:
+        """Make all, alter it and remove it; return why some of it stays."""
+        source.setup(one)
+        source.publish(both)
+        return source.teardown(both).why
+
+    def refused() -> tuple[str, str, str]:
+        try:
+            return "SOURCE_REFUSED", lives(), found.hint
+        except SourceError as error:
+            return error.code, error.message, error.hint
+
+    found = told(database)["SOURCE_EVENT_TRIGGER"]
+    assert (found.severity, "not here" in found.message, "idle" in found.hint) == (severity, True, False)
+    code, why, hint = refused()
+    assert (code, "not here" in why, hint) == ("SOURCE_REFUSED", True, found.hint)
+    assert "SOURCE_EVENT_TRIGGER" in told(database), "also where the schema is there already"
+    database.run(hint.partition("  --")[0])
+    assert "SOURCE_EVENT_TRIGGER" not in told(database)
+    assert lives() == ""
+    assert database.run("SELECT 1 FROM pg_namespace WHERE nspname ~ 'headrace'") == []
+
+
 def test_a_role_that_may_replicate_no_more_lets_go_of_all_but_the_slot(database: Database) -> None:
     database.run(
         f"CREATE ROLE {ROLE} LOGIN REPLICATION",
@@ -244,6 +293,47 @@ def test_a_partition_that_is_locked_keeps_no_look_waiting(database: Database) ->
         finally:
             other.rollback()
     assert [one for one in found.result() if one.severity is Severity.ERROR] == []
+
+
+def test_a_table_that_cannot_be_asked_keeps_no_other_from_being_checked(database: Database) -> None:
+    """What is wrong with each is said of it: `--skip-unfit` leaves out those alone."""
+    database.run(
+        f"CREATE ROLE {ROLE} LOGIN REPLICATION",
+        f"ALTER TABLE t OWNER TO {ROLE}",
+        f"GRANT CREATE ON DATABASE checked TO {ROLE}",
+        "CREATE SCHEMA shut",
+        "CREATE TABLE shut.behind (id int PRIMARY KEY, at timestamptz)",
+        "CREATE TABLE policed (id int PRIMARY KEY, at timestamptz)",
+        "INSERT INTO policed VALUES (1, 'now')",
+        "ALTER TABLE policed ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY p ON policed USING (id = current_setting('app.tenant')::int)",
+        "CREATE FOREIGN DATA WRAPPER nobody",
+        "CREATE SERVER elsewhere FOREIGN DATA WRAPPER nobody",
+        "CREATE TABLE parted (id int NOT NULL, at timestamptz) PARTITION BY RANGE (id)",
+        "CREATE FOREIGN TABLE abroad PARTITION OF parted DEFAULT SERVER elsewhere",
+        "CREATE TABLE base (id int PRIMARY KEY, at timestamptz, days date)",
+        "CREATE FOREIGN TABLE heir () INHERITS (base) SERVER elsewhere",
+        f"GRANT SELECT ON shut.behind, policed, parted, base TO {ROLE}",
+    )
+    tables = [T, TableId("shut", "behind"), *(TableId("public", n) for n in ("policed", "parted", "base"))]
+    login = psycopg.conninfo.make_conninfo(database.dsn, user=ROLE)
+    try:
+        for filtering in ("on", "off"):
+            database.run(f"ALTER ROLE {ROLE} SET row_security = {filtering}")
+            found = PostgresSource(login).preflight(tables)
+            errors = {(str(f.table), f.code) for f in found if f.severity is Severity.ERROR}
+            assert {
+                ("shut.behind", "SOURCE_SELECT_RIGHT"),
+                ("public.policed", "SOURCE_ROW_SECURITY"),
+                ("public.parted", "SOURCE_TABLE_KIND"),
+                ("public.base", "SOURCE_TABLE_INHERITED"),
+            } <= errors
+            assert not [code for table, code in errors if table == str(T)]
+            unseen = [f for f in found if f.code == "SOURCE_VALUES_UNSEEN"]
+            assert {str(f.table) for f in unseen} == {"public.base"}
+            assert len(unseen) == 2
+    finally:
+        database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
 
 
 def test_too_few_connections_are_told_with_the_limit(database: Database) -> None:

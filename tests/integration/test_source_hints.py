@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import quote
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import pytest
 
 from connectors.postgres import PostgresSource
 from connectors.postgres.session import quoted
+from connectors.postgres.way_in import way_in
+from headrace.model.errors import SourceError
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.servers import postgres_server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -88,3 +92,42 @@ def test_every_statement_that_is_told_can_be_pasted(database: Database) -> None:
         "SOURCE_TABLE_INHERITED",
         "SOURCE_WAL_UNBOUNDED",
     }
+
+
+def test_what_helps_when_a_server_lets_nobody_in(database: Database) -> None:
+    """Each has its own way; a password is spoken of where one was refused, and nowhere else."""
+    server = Database(urlunsplit(urlsplit(database.dsn)._replace(path="/postgres")))
+    weak = database.dsn.replace("postgres@", f"{quote(ROLE)}@", 1)
+    name, role = quoted("hin ts"), quoted(ROLE)
+
+    def hint(dsn: str) -> str:
+        try:
+            PostgresSource(dsn, "a wrong one").tables(["nowhere"])
+        except SourceError as error:
+            return f"{error.code}: {error.hint}"
+        return ""
+
+    def told(dsn: str) -> str:
+        found = hint(dsn)
+        assert "password" not in found
+        return found.removeprefix("SOURCE_UNREACHABLE: ")
+
+    for taken, mended in (
+        (f"REVOKE CONNECT ON DATABASE {name} FROM PUBLIC", f"GRANT CONNECT ON DATABASE {name} TO {role};"),
+        (f"ALTER ROLE {role} NOLOGIN", f"ALTER ROLE {role} LOGIN;"),
+        (f"ALTER DATABASE {name} ALLOW_CONNECTIONS false", f"ALTER DATABASE {name} ALLOW_CONNECTIONS true;"),
+    ):
+        server.run(taken)
+        assert told(weak) == mended
+        server.run(mended)
+        assert hint(weak) == ""
+    assert "user's name" in told(database.dsn.replace("postgres@", "nobody@", 1))
+    assert "Wait" in way_in("FATAL:  the database system is not yet accepting connections", None)
+    assert "password" not in way_in("FATAL:  désolé, trop de clients sont déjà connectés", None)
+
+    rules = Path(server.value("SHOW hba_file"))
+    trusting = rules.read_text()
+    for method, word in (("reject", "pg_hba.conf"), ("scram-sha-256", "user and password")):
+        rules.write_text(f"host all {role} all {method}\n{trusting}")
+        server.run("SELECT pg_reload_conf()")
+        until(lambda word=word: word in hint(weak))  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,7 +18,7 @@ from headrace.control import lag, recover, source
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.registry import Registry
-from headrace.model.errors import SourceError
+from headrace.model.errors import SourceError, StackError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.remedy import carry_out
@@ -173,6 +174,30 @@ def test_a_slot_that_another_session_holds_while_its_source_is_recovered(
         assert caught.value.code == "SOURCE_SLOT_BUSY"
         carry_out(caught.value.hint, stack.home.root, database.run)
         until(lambda: state_of(context) is lag.State.STREAMING)
+
+
+def test_a_source_whose_connect_is_gone_is_removed_as_it_is_told(
+    context: Context, database: Database, stack: RunningStack
+) -> None:
+    """The slot goes, and the connector makes no other when its worker is back; the same name can be added."""
+    source.add(context, "refused", of_role(database))
+    gone = replace(context, connect_url="http://127.0.0.1:9", kafka_bootstrap="127.0.0.1:9")
+    with pytest.raises(StackError) as caught:
+        source.remove(gone, "refused")
+    assert (caught.value.code, database.value(LEFT)) == ("CONNECT_UNREACHABLE", 4)
+    assert caught.value.hint.endswith("headrace source remove refused --leave-connect")
+    said: list[str] = []
+    left = source.remove(gone, "refused", leave_connect=True, say=said.append)
+    assert "headrace_refused" in left.apart
+    assert "headrace_refused" in said[-1]
+    assert database.value(LEFT) == 0
+    with Connect(context.connect_url) as connect:
+        connect.restart("headrace_refused")
+        until(lambda: connect.state("headrace_refused").failed)
+    assert database.value(LEFT) == 0
+    source.add(context, "refused", of_role(database))
+    source.remove(context, "refused")
+    assert database.value(LEFT) == 0
 
 
 @pytest.mark.parametrize("in_use", [False, True])

@@ -149,7 +149,7 @@ class Applied:
             report = Report.merged(self._apply(task) for task in tasks)
             if attempt != "half":
                 # A new one each time: what it has to remember is in its file.
-                Emptyings(self.spec, self.topic).empty(self.sink, report, begins, ends)
+                Emptyings(self.spec, self.topic).empty(self.sink, report, begins, ends, self._unplaced)
             self._look()
         self.ends = ends
 
@@ -168,6 +168,9 @@ class Applied:
         assert report.error is None
         assert not report.rejects
         return Report.load(report.dump())
+
+    def _unplaced(self, topic: str, partition: int) -> None:
+        raise AssertionError("nothing of the topic is lost")
 
     def _look(self) -> None:
         for stored in self.sink.scan(SCHEMA):

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +32,6 @@ from headrace.demo.pipeline import open_stores
 from headrace.demo.stores.base import Store
 from headrace.local.endpoints import Endpoints, endpoints_of
 from headrace.local.home import Home
-from headrace.model.errors import HeadraceError
 from headrace.model.schema import LogicalType, TableSchema
 from headrace.model.values import key_reader
 from tests.support.patience import WAIT_S
@@ -51,6 +50,9 @@ _LAST_LOOKS = 3
 
 _MOST_ROWS = 20_000
 """Tables with more rows are not read again and again."""
+
+_ENOUGH = 10
+"""So often may a table be about to be compared in vain: servers come and go."""
 
 Place = tuple[str, str]
 """Sink and table, as ``lag`` writes them."""
@@ -87,6 +89,8 @@ class Honesty:
     context: Context
     endpoints: Endpoints
     looks: int = 0
+    due: int = 0
+    """How often a table was to be compared that had been called in sync for longer than its grace."""
     judged: Counter[str] = field(default_factory=Counter)
     """Sink → how often a table of it that was called in sync was compared."""
     false: list[str] = field(default_factory=list)
@@ -98,6 +102,9 @@ class Honesty:
         self._scans: dict[tuple[str, str], deque[Scan]] = {}
         self._extra: dict[tuple[Place, str], float] = {}
         self._suspects: dict[Place, set[str]] = {}
+        self._green: dict[Place, float] = {}
+        self._large: set[tuple[str, str]] = set()
+        self._why: deque[str] = deque(maxlen=3)
         self._readers: dict[str, tuple[str, Store]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="honest", daemon=True)
@@ -110,8 +117,9 @@ class Honesty:
         self._over.set()
         self._thread.join(WAIT_S)
         for _ in range(_LAST_LOOKS):
-            if self._suspects and not self._thread.is_alive():
-                with suppress(Exception):
+            # A test that is over before the first look is looked at then.
+            if (self._suspects or not self.looks) and not self._thread.is_alive():
+                with self._noting():
                     self._look()
         if not self._thread.is_alive():
             for _, reader in self._readers.values():
@@ -119,32 +127,58 @@ class Honesty:
 
     def _run(self) -> None:
         while not self._over.wait(_EVERY_S):
-            # Servers and databases come and go in these tests; what does not answer shows nothing.
-            with suppress(Exception):
+            with self._noting():
                 self._look()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Note what kept somebody from looking: servers and databases come and go in these tests."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - what does not answer shows nothing
+            self._why.append(repr(error))
+
+    @property
+    def blind(self) -> str:
+        """Return why nothing is known of the stores, though it could be; empty when something is."""
+        if self.looks and (self.judged.total() or self.due < _ENOUGH):
+            return ""
+        did = f"{self.looks} looks, {self.due} tables to compare, and none was compared"
+        return "\n".join([did, *self._why])
 
     def _look(self) -> None:
         sources = self._registry.sources()
         for source in sources:
-            with suppress(Exception):
+            with self._noting():
                 self._scan(source)
         began = time.monotonic()
-        try:
-            report = measure(self.context, self._kafka)
-        except HeadraceError:
-            return
+        report = measure(self.context, self._kafka)
         self.looks += 1
         green = {(table.sink, table.table): table for table in report.tables if is_green(table)}
         for place in self._suspects.keys() - green.keys():
             del self._suspects[place]
+        self._green = {place: self._green.get(place, began) for place in green}
         if not green:
             return
-        place = random.choice(sorted(self._suspects or green))
+        due = [place for place, table in green.items() if self._is_due(table, began)]
+        self.due += bool(due)
+        place = random.choice(sorted(self._suspects or due or green))
         wrong, doubtful = self._judge(green[place], began)
         if again := wrong & self._suspects.pop(place, set()):
             self.false.append(f"{' '.join(place)} was called in sync: {', '.join(sorted(again)[:5])}")
         if wrong or doubtful:
             self._suspects[place] = wrong
+
+    def _is_due(self, table: TableLag, began: float) -> bool:
+        """Return whether a table has been called in sync for so long that it has to be comparable."""
+        entry, place = self._registry.sink(table.sink), (table.source, table.table)
+        return (
+            self._green[table.sink, table.table] < _proven(table, began)
+            and place not in self._large
+            and len({scan.schema for scan in self._scans.get(place, ())}) < 2
+            and entry.on_schema_change != SchemaPolicy.IGNORE
+            and self._is_here(entry)
+        )
 
     def _scan(self, source: SourceEntry) -> None:
         """Read the source's tables, and remember them as they are."""
@@ -154,7 +188,10 @@ class Honesty:
         for namespace in {table.schema for table in known}:
             with Original.open(dsn, namespace) as original:
                 for schema in original.tables():
-                    if schema.table not in known or original.count(schema) > _MOST_ROWS:
+                    if schema.table not in known:
+                        continue
+                    if original.count(schema) > _MOST_ROWS:
+                        self._large.add((source.name, str(schema.table)))
                         continue
                     schema = _comparable(schema, known[schema.table])
                     key_in = key_reader(schema)
@@ -168,8 +205,7 @@ class Honesty:
         """Return what cannot be right about a table that is called in sync, and whether to ask again."""
         entry = self._registry.sink(table.sink)
         scans = self._scans.get((table.source, table.table), deque[Scan]())
-        proven = began - max(GRACE_S, (table.freshness_seconds or 0.0) + 2.0)
-        before = [scan for scan in scans if scan.at < proven]
+        before = [scan for scan in scans if scan.at < _proven(table, began)]
         is_known = len({scan.schema for scan in scans}) == 1 and entry.on_schema_change != SchemaPolicy.IGNORE
         if not before or not is_known or not self._is_here(entry):
             return set(), False
@@ -220,6 +256,11 @@ def _comparable(schema: TableSchema, mirrored: TableSchema) -> TableSchema:
     return replace(schema, columns=kept)
 
 
+def _proven(table: TableLag, began: float) -> float:
+    """Return the time of which a look that began then tells: what was there before is to be in the store."""
+    return began - max(GRACE_S, (table.freshness_seconds or 0.0) + 2.0)
+
+
 def is_green(table: TableLag) -> bool:
     """Return whether status says of a table that its store has all of it."""
     return table.state is State.STREAMING and table.lag_records == 0
@@ -227,9 +268,13 @@ def is_green(table: TableLag) -> bool:
 
 @pytest.fixture
 def honest(request: pytest.FixtureRequest) -> Iterator[Honesty]:
-    """Fail a test in which ``lag`` called in sync what was not, whatever else the test finds."""
+    """Fail a test in which ``lag`` called in sync what was not, whatever else the test finds.
+
+    It fails as well when nobody could look, or compare anything of what was called in sync for long.
+    """
     own = [name for name in ("shop", "mirror", "place") if name in request.fixturenames]
     context: Context = request.getfixturevalue(own[0]).context if own else request.getfixturevalue("context")
     with Honesty(context, endpoints_of(Home(context.run.parent))) as watching:
         yield watching
     assert not watching.false, "\n".join(watching.false[:20])
+    assert not watching.blind, watching.blind

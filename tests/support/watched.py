@@ -67,8 +67,9 @@ class Watched:
 
 @contextmanager
 def watched(context: Context, equal: Callable[[], bool], every: float = 0.3) -> Iterator[Watched]:
-    """Yield what is seen while the context is open."""
+    """Yield what is seen while the context is open; fail at its end if nobody could look."""
     over, seen, kafka = threading.Event(), Watched(), Kafka(context.kafka_bootstrap)
+    ended: list[Exception] = []
 
     def look() -> None:
         while not over.wait(every):
@@ -80,10 +81,18 @@ def watched(context: Context, equal: Callable[[], bool], every: float = 0.3) -> 
                 continue
             seen.looks.append(Seen(began, report, before or equal()))
 
-    thread = threading.Thread(target=look, name="watched", daemon=True)
+    def looking() -> None:
+        try:
+            look()
+        except Exception as error:  # noqa: BLE001 - who watches is told of it
+            ended.append(error)
+
+    thread = threading.Thread(target=looking, name="watched", daemon=True)
     thread.start()
     try:
         yield seen
     finally:
         over.set()
         thread.join(WAIT_S)
+    assert seen.looks, f"nobody could look: {ended}"
+    assert not ended, f"nobody looked to the end: {ended}"

@@ -12,7 +12,8 @@ from tests.unit.test_hints import NO_COMMAND, PACKAGES, ROOT, _text
 PAGE = ROOT / "docs" / "remedies.md"
 PASTED = re.compile(
     rf"\bheadrace (?!{'|'.join(NO_COMMAND)})[a-z]"
-    r"|\b(?:ALTER|CREATE|DROP|GRANT|REVOKE|SELECT|UPDATE|DELETE FROM|CONFIG SET|ROLLBACK|COMMIT) [A-Z\"{a-z]"
+    r"|\b(?:ALTER|CREATE|DROP|GRANT|REVOKE|SELECT|UPDATE|DELETE FROM|CONFIG SET|ACL SETUSER|ROLLBACK|COMMIT)"
+    r" [A-Z\"{a-z]"
 )
 MAKERS = {"read_anew", "recover", "another_key", "resume", "rotate"}
 """Functions that make a command."""

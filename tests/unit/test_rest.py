@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.batch import rest_after
+from spark_jobs.rest import rest_after
 
 _SECONDS = st.floats(0, 10)
 

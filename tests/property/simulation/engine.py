@@ -251,18 +251,20 @@ def without_time(patch: pytest.MonkeyPatch, topics: Mapping[str, Topic]) -> None
     patch.setattr("spark_jobs.history._EVERY_S", infinity)
     patch.setattr("spark_jobs.targets._EVERY_S", infinity)
     patch.setattr(batch, "_TIDY_EVERY_S", infinity)
-    patch.setattr(batch, "_MANY", infinity)
+    patch.setattr("spark_jobs.rest._MANY", infinity)
     patch.setattr(ownership, "_TRUSTED_S", -1.0)
     patch.setattr(ownership, "_NOTICED_S", 0.0)
     patch.setattr(troubles, "_FIRST_PAUSE_S", 0.0)
     patch.setattr(troubles, "_LONGEST_PAUSE_S", 0.0)
     patch.setattr(driver_apply, "_THREADS", 1)
 
-    def raw(session: object, bootstrap: str, wanted: Iterable[tuple[str, int, int]]) -> list[_Record]:
-        return [
+    def chosen(session: object, bootstrap: str, wanted: Iterable[tuple[str, int, int]]) -> Any:
+        found = [
             _Record(name, partition, at, *topics[name].records[at])
             for name, partition, at in wanted
             if topics[name].first <= at < len(topics[name].records)
         ]
+        return SimpleNamespace(collect=lambda: found)
 
-    patch.setattr(deadletter, "_raw", raw)
+    patch.setattr(deadletter, "_chosen", chosen)
+    patch.setattr(deadletter, "_slices", lambda session, bootstrap, places: iter([places]))

@@ -1,0 +1,40 @@
+"""Event triggers of others: which there are, which of them has refused a statement, and what helps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import DictRow
+
+__all__ = ["disabling", "event_triggers", "refused_by"]
+
+_TRIGGERS = """
+SELECT e.evtname::text AS name, e.evtowner::regrole::text AS owner, e.evtevent::text AS event,
+       e.evtfoid::regproc::text AS function, e.evtfoid::regprocedure::text AS signature,
+       current_user::text AS role
+FROM pg_event_trigger e WHERE e.evtenabled IN ('O', 'A') AND e.evtevent <> 'login' ORDER BY e.evtname
+"""
+
+
+def event_triggers(connection: psycopg.Connection[DictRow]) -> list[DictRow]:
+    """Return the event triggers that are run for statements of ours."""
+    return connection.execute(_TRIGGERS).fetchall()
+
+
+def refused_by(triggers: Sequence[DictRow], error: psycopg.Error) -> list[DictRow]:
+    """Return those whose function the error says, in whatever language, that it comes from."""
+    context = error.diag.context or ""
+    named = {one["name"]: rf'(?<![\w."]){re.escape(one["signature"])}' for one in triggers}
+    return [one for one in triggers if re.search(named[one["name"]], context)]
+
+
+def disabling(triggers: Sequence[DictRow]) -> str:
+    """Return what helps against event triggers."""
+    one = triggers[0]
+    disable = " ".join(
+        f"ALTER EVENT TRIGGER {sql.Identifier(each['name']).as_string()} DISABLE;" for each in triggers
+    )
+    return f"{disable}  -- as {one['owner']}; or give {one['role']} the rights that the function needs"
