@@ -84,13 +84,12 @@ def test_what_the_log_does_not_tell_is_seen_for_that_table_only_and_kept(stack: 
         wanted = {table: code for table, (code, _) in UNTOLD.items()} | {"tree": "TABLE_ATTACHED"}
         until(lambda: all(code in found(context).get(table, ()) for table, code in wanted.items()))
         assert found(context).keys() == wanted.keys()
-        known: dict[str, lag.State] = {}
 
-        def told(state: lag.State) -> set[str]:
-            known.update(states(context))
-            return {table for table, said in known.items() if said is state}
+        def told(*among: lag.State) -> set[str]:
+            return {table for table, said in states(context).items() if said in among}
 
-        until(lambda: told(lag.State.RESYNC_REQUIRED) == set(wanted))
+        # What was emptied is in doubt, also while the engine is stopped.
+        until(lambda: told(lag.State.RESYNC_REQUIRED, lag.State.CATCHING_UP) == set(wanted))
         assert told(lag.State.STREAMING) == {"quiet", "cut", "parted", "single"}
         # The application can update what Postgres refused while it was published.
         until(lambda: not database.run("SELECT 1 FROM pg_publication_tables WHERE tablename = 'refused'"))
@@ -100,7 +99,9 @@ def test_what_the_log_does_not_tell_is_seen_for_that_table_only_and_kept(stack: 
         until(lambda: remedies(context)["quiet"].startswith("headrace sink resume"))
         carry_out(remedies(context)["quiet"], stack.home.root, database.run)
         until(lambda: states(context)["quiet"] is lag.State.STREAMING)
-        assert {t for t, s in states(context).items() if s is lag.State.RESYNC_REQUIRED} == set(wanted)
+        # Who follows columns publishes two of them again, and may have read them anew.
+        until(lambda: told(lag.State.RESYNC_REQUIRED) >= set(wanted) - {"filtered", "refused"})
+        assert told(lag.State.STREAMING) <= {"quiet", "cut", "parted", "single", "filtered", "refused"}
 
         for table in wanted:
             if remedy := remedies(context).get(table):  # the one of another table may have mended it, too
