@@ -162,8 +162,8 @@ def _stream(capture: Capture, *, failover_slots: bool) -> dict[str, str]:
         # What other programs write with pg_logical_emit_message is not for us, and may be of any size.
         "message.prefix.include.list": "(?-i:headrace)",
         "snapshot.mode": "initial",  # any other mode hides a gap in history
-        # Rows may be of any size, and all sources share the worker's memory. The first rows tell the driver how
-        # many fit into its buffer.
+        # Rows may be of any size, and all sources share the worker's memory. The first rows tell the driver
+        # how many fit into its buffer.
         "snapshot.fetch.size": "8",
         "driver.adaptiveFetch": "true",
         "driver.adaptiveFetchMaximum": "512",
