@@ -144,6 +144,7 @@ class Batches:
         self.proven = 0.0
         self._at_rest = float("-inf")
         self._doubtful = True
+        self._history.forget_former()
         self._history.doubt()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec, write_private
 from headrace.model.errors import HeadraceError, SourceError
 from sinks.base import Place
-from spark_jobs.offsets import Settled, Span
+from spark_jobs.offsets import Settled, Span, forget
 from spark_jobs.peek import KafkaPeek
 
 __all__ = ["History"]
@@ -66,6 +66,18 @@ class History:
             return {}
         epochs = {table.topic: table.epoch for table in self._spec.tables}
         return {topic: told for topic, told in known.items() if epochs.get(topic) == told["epoch"]}
+
+    def forget_former(self) -> None:
+        """Take out of the checkpoint which ends it has of topics that were made anew for a later epoch.
+
+        A table that was taken out and in again while the query did not run is one; where its query runs, a
+        batch without the topic has come between.
+        """
+        try:
+            noted: dict[str, dict[str, Any]] = json.loads(self._file.read_bytes())
+        except (FileNotFoundError, ValueError):
+            return
+        forget(self._spec.checkpoint, [topic for topic in noted if topic not in self._known])
 
     def doubt(self) -> None:
         """Look at everything again the next time: the broker may have been away."""

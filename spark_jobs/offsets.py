@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.config.pipeline import TableSpec
+from headrace.config.pipeline import TableSpec, write_private
 from headrace.model.errors import HeadraceError, SourceError
 
-__all__ = ["Ranges", "Settled", "Span", "mend", "parts", "planned", "repartitioned", "settled_last"]
+__all__ = ["Ranges", "Settled", "Span", "forget", "mend", "parts", "planned", "repartitioned", "settled_last"]
 
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) → first offset and the one after the last."""
@@ -98,6 +98,24 @@ def mend(checkpoint: Path) -> None:
             path.with_name(f".{number}.crc").unlink(missing_ok=True)
             for commit in (str(number), f".{number}.crc"):
                 (checkpoint / "commits" / commit).unlink(missing_ok=True)
+
+
+def forget(checkpoint: Path, topics: Collection[str]) -> None:
+    """Take topics out of a checkpoint: Spark reads them from their beginning, as it does new ones.
+
+    For those that were made anew while the query did not run. Where the former ones ended says nothing of them.
+    """
+    for path in (checkpoint / "offsets").glob("*") if topics else ():
+        if not path.name.isdigit():
+            continue
+        *head, last = path.read_text().splitlines()
+        told = json.loads(last)
+        if told.keys().isdisjoint(topics):
+            continue
+        left = {topic: ends for topic, ends in told.items() if topic not in topics}
+        # Spark compares a file with its checksum where there is one.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        write_private(path, "\n".join([*head, json.dumps(left)]))
 
 
 def repartitioned(tables: Iterable[TableSpec], partitions: Mapping[str, int]) -> dict[str, HeadraceError]:

@@ -86,6 +86,10 @@ def stored(context: Context, name: str, table: str) -> dict[int, dict[str, Any]]
         return {int(found.row["id"]): dict(found.row) for found in store.scan(known[table].schema)}
 
 
+def paused(context: Context) -> set[str]:
+    return {told.sink for told in lag.measure(context).sinks if told.state is State.PAUSED}
+
+
 @contextmanager
 def writing(database: Database) -> Iterator[None]:
     """Change a row of the other table all the while."""
@@ -205,6 +209,24 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
     for name in MIRRORS:
         rows = stored(context, name, COUPONS)
         assert (rows[1]["code"], len(rows)) == ("unseen", ROWS)
+
+    # Where a query rests meanwhile, it knows an end of the topic that was: of more records, or of fewer.
+    for number in (1, 20):
+        database.run(f"UPDATE coupons SET code = 'more{number}'")
+        settle(context)
+        sink.pause(context, "growcache")
+        until(lambda: "growcache" in paused(context))
+        assert command(stack, f"headrace source tables remove {NAME} {COUPONS}").exit_code == 0
+        database.run(f"UPDATE coupons SET code = 'unseen{number}' WHERE id = 1")
+        added = command(stack, f"headrace source tables add {NAME} {COUPONS} --no-wait")
+        assert added.exit_code == 0, added.output
+        for _ in range(number):
+            database.run("UPDATE coupons SET code = code || '+'")
+        sink.resume(context, "growcache")
+        settle(context)
+        for name in MIRRORS:
+            rows = stored(context, name, COUPONS)
+            assert (rows[1]["code"], len(rows)) == (f"unseen{number}" + "+" * number, ROWS)
     last = command(stack, f"headrace source tables remove {NAME} public.items {COUPONS}")
     assert (last.exit_code, "TABLE_LAST" in last.output) == (2, True)
 
