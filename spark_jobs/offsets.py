@@ -103,7 +103,7 @@ def mend(checkpoint: Path) -> None:
 def forget(checkpoint: Path, topics: Collection[str]) -> None:
     """Take topics out of a checkpoint: Spark reads them from their beginning, as it does new ones.
 
-    For those that were made anew while the query did not run. Where the former ones ended says nothing of them.
+    For those made anew while the query did not run: where the former ones ended says nothing of them.
     """
     for path in (checkpoint / "offsets").glob("*") if topics else ():
         if not path.name.isdigit():
