@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from typing import Any
 
+from connectors.doubt import SURE_DAY, folded
 from connectors.structures import output
 from headrace.model.schema import Column, LogicalType
 
@@ -31,20 +33,22 @@ class Lost(ValueError):
     """A value that is wrong in a way that can be told without showing it."""
 
 
-def array(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """Return the conversion of an array, given that of its elements.
+def array(convert: Callable[[Any], Any] | None, *, in_key: bool = False) -> Callable[[Any], Any] | None:
+    """Return the conversion of an array, given that of its elements; None where it is right as it comes.
 
-    Of an array of several dimensions the connector sends NULL for each inner one. No array is passed on that
-    may be such a one.
+    What may be one of several dimensions is passed on, to be looked up (:mod:`connectors.doubt`); not in a
+    key, by which the row would have to be asked for.
     """
     nested = each(convert) if convert else None
 
     def whole(value: Any) -> Any:
-        if type(value) is list and value and value[0] is None and value.count(None) == len(value):
-            raise Lost("an array of NULLs only, which is also what comes of one of several dimensions")
+        if folded(value):
+            if in_key:
+                raise Lost("an array in the key that may be one of several dimensions")
+            return value
         return nested(value) if nested else value
 
-    return whole
+    return whole if nested or in_key else None
 
 
 _NUMERIC = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
@@ -88,29 +92,37 @@ def _stamp(value: int) -> int | str:
     return _STAMPS[value]
 
 
-_SURE_DAY, _SURE_TEXT = -141_416, "1582-10-26"
-"""From this day on no calendar of Java's moves an element of an array."""
+_SURE_TEXT = "1582-10-26"
 _MOVED = "a time before 26 October 1582 inside an array, which the connector may tell as another"
 
 
 def _sure_days(value: int) -> int | str:
     day = _days(value)
-    if isinstance(day, int) and day < _SURE_DAY:
+    if isinstance(day, int) and day < SURE_DAY:
         raise Lost(_MOVED)
     return day
 
 
 def _sure_stamp(value: int) -> int | str:
     stamp = _stamp(value)
-    if isinstance(stamp, int) and stamp < _SURE_DAY * 86_400_000_000:
+    if isinstance(stamp, int) and stamp < SURE_DAY * 86_400_000_000:
         raise Lost(_MOVED)
     return stamp
+
+
+_FAR = re.compile(r"\+(\d+)-")
+_LAST_YEAR, _NEVER_YEAR = 294_276, 292_269_055
+"""What Postgres holds, and the year in which the connector has minus infinity."""
 
 
 def _sure_instant(value: str) -> str:
     before_christ = value.startswith("-") and value != _NEVER
     if before_christ or (value[:1].isdigit() and value < _SURE_TEXT):
         raise Lost(_MOVED)
+    if (far := _FAR.match(value)) and int(far[1]) > _LAST_YEAR:
+        if int(far[1]) == _NEVER_YEAR:
+            return _NEVER
+        raise Lost("a time beyond the year 294276 inside an array, which the connector has lost")
     return value
 
 

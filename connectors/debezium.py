@@ -8,7 +8,7 @@ The wire format is JSON without schemas, so the meaning of a value comes from th
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import md5
@@ -23,7 +23,7 @@ from connectors.conversions import Lost, array, converter
 from headrace.model.change import Change, Ignored, Op, Origin, Poison, Record, Truncate
 from headrace.model.key import Key
 from headrace.model.position import Position
-from headrace.model.schema import TableSchema
+from headrace.model.schema import Column, TableSchema
 from headrace.model.values import key_reader
 
 __all__ = ["TOO_LARGE", "Decoder", "Drift", "Placed", "lsn_of"]
@@ -122,9 +122,7 @@ class Decoder:
         self._key_of = key_reader(schema)
         self._names = tuple(column.name for column in schema.told)
         self._converters = [
-            (column.name, convert)
-            for column in schema.told
-            if (convert := array(converter(column)) if column.dimensions else converter(column))
+            (column.name, convert) for column in schema.told if (convert := self._conversion(column))
         ]
 
     def decode(
@@ -276,6 +274,10 @@ class Decoder:
         else:
             self.drift = None
         return row
+
+    def _conversion(self, column: Column) -> Callable[[Any], Any] | None:
+        convert = converter(column)
+        return array(convert, in_key=column.name in self._key_names) if column.dimensions else convert
 
     def _scalar(self, name: str, value: Any) -> Any:
         convert = converter(self._schema.by_name[name])

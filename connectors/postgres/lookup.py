@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import DictRow
 
-from connectors.doubt import UNREADABLE
+from connectors.doubt import UNREADABLE, can_be_asked
 from connectors.postgres.by_key import same, spelled
 from connectors.postgres.computed import asked, read
 from connectors.postgres.session import Session, connect, identifier
@@ -166,9 +166,14 @@ def _refuse_unseen(connection: Session, schema: TableSchema, seen: Collection[in
             )
 
 
+def _is_logical(column: Column) -> bool:
+    """Return whether the column's logical value is asked for."""
+    return column.computed or (column.type is LogicalType.DATE and not column.dimensions)
+
+
 def _value(column: Column, version: int) -> sql.Composed:
     name = sql.Identifier("t", column.name)
-    if column.computed:
+    if _is_logical(column):
         return asked(column, name)
     if column.type is not LogicalType.INTERVAL:
         return sql.SQL("to_jsonb({}::text[])").format(name)
@@ -179,7 +184,7 @@ def _value(column: Column, version: int) -> sql.Composed:
 
 def _read(column: Column, value: Any) -> Any:
     try:
-        return read(column, value) if column.computed else value
+        return read(column, value) if _is_logical(column) else value
     except (ValueError, TypeError):
         return UNREADABLE
 
@@ -198,8 +203,8 @@ def _told(
         return _told(connection, schema, keys, [name for name in columns if name in there])
     except psycopg.DataError:
         # A label, or a number, of before may be none any more; then no row has that key.
-        if any(column.dimensions or column.native.endswith("hstore") for column in schema.key_columns):
-            raise  # keys of these are not spelled as Postgres spells them
+        if not can_be_asked(schema):
+            raise
         if len(keys) > 1:
             half = len(keys) // 2
             first = _told(connection, schema, keys[:half], columns)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from psycopg import sql
 
+from connectors.doubt import can_be_asked
 from connectors.postgres.glance import glance
 from connectors.postgres.session import Session, identifier, rows
 from headrace.model.finding import Finding, Severity
@@ -32,6 +33,8 @@ _DATE = "isfinite({0}) AND ({0} < '0001-01-01' OR {0} BETWEEN '1582-10-05' AND '
 _SUSPECTS = {
     "date": (_DATE, "a date before Christ or of 5 to 14 October 1582, which a snapshot delivers as another"),
 }
+_LATER = "isfinite({0}) AND {0} < '1581-01-01 BC'"
+"""A date that is told as one of a time in which nothing is in doubt."""
 _ARRAY = ("array_ndims({0}) > 1", "an array of several dimensions, whose elements arrive as NULL")
 _ANY = "EXISTS (SELECT FROM unnest({{0}}) AS one WHERE isfinite(one) AND ({0}))"
 _GAP = _ANY.format("one < '0001-01-01' OR one >= '1582-10-05' AND one < '1582-10-15'")
@@ -44,23 +47,34 @@ _SUSPECT_ELEMENTS = {
     ),
     "timestamptz": (_GAP, _INSIDE),
 }
+_UNSEEN = {"date": (_LATER, _SUSPECTS["date"][1])}
+_UNSEEN_ELEMENTS = dict.fromkeys(_SUSPECT_ELEMENTS, (_ANY.format("one < '1581-01-01 BC'"), _INSIDE))
 
 
-def check_values(connection: Session, table: TableId, captured: Collection[str]) -> Iterator[Finding]:
+def check_values(
+    connection: Session, table: TableId, captured: Collection[str], in_doubt: Collection[str] = ()
+) -> Iterator[Finding]:
     """Yield an error for each column that holds such a value, a warning when there was no answer.
 
     Args:
         connection: To the database.
         table: Which table.
         captured: Columns that are captured.
+        in_doubt: Those whose values are looked up, or set aside by name, when a record shows that they are in
+            doubt (:mod:`connectors.doubt`); of these only values are told that no record shows.
     """
     suspects = []
     for row in rows(connection, _COLUMNS, table.schema, table.name):
         if row["name"] not in captured:
             continue
-        if row["list"]:
+        shown = row["name"] in in_doubt
+        if row["list"] and not shown:
             suspects.append((row["name"], *_ARRAY))
-        known = _SUSPECT_ELEMENTS if row["list"] else _SUSPECTS
+        known = (
+            (_UNSEEN_ELEMENTS if shown else _SUSPECT_ELEMENTS)
+            if row["list"]
+            else (_UNSEEN if shown else _SUSPECTS)
+        )
         if found := known.get(row["type"]):
             suspects.append((row["name"], *found))
     if not suspects:
@@ -90,10 +104,11 @@ def check_values(connection: Session, table: TableId, captured: Collection[str])
 
 
 def values_now(connection: Session, tables: Iterable[TableSchema]) -> dict[TableId, Finding]:
-    """Return the tables that hold such values, with the first column that does."""
+    """Return the tables that hold such values and would tell others, with the first column that does."""
     found: dict[TableId, Finding] = {}
     for schema in tables:
-        for finding in check_values(connection, schema.table, schema.by_name):
+        shown = schema.by_name.keys() - set(schema.key) if can_be_asked(schema) else ()
+        for finding in check_values(connection, schema.table, schema.by_name, shown):
             if finding.severity is Severity.ERROR:
                 found.setdefault(schema.table, finding)
     return found

@@ -42,9 +42,10 @@ past 9999, stays in `_source` and is listed in `_ignored`.
 
 | what | what happens |
 |---|---|
-| `date` before Christ or of 5 to 14 October 1582 | a snapshot would deliver another date: such columns are refused at registration (`SOURCE_VALUES`); the stream is right |
+| `date` before Christ or of 5 to 14 October 1582 | reading tells another date, the stream does not. Refused at registration (`SOURCE_VALUES`); where such a row is read later, each date before 26 October 1582 is looked up in the database by the row's key. One before 1582 BC shows no doubt: a run leaves its table out by name |
 | `interval` infinity (Postgres 17) | told as zero; so each zero is looked up in the database by the row's key, and arrives as `"infinity"` where it is that |
-| arrays of several dimensions | inner arrays arrive as NULL: refused at registration; an array of NULLs only, which may be such a one, is refused by name (`RECORD_MALFORMED`), to the dead letter queue |
+| arrays of several dimensions | told as an array of NULLs, or of Java's names for objects. Refused at registration (`SOURCE_VALUES`); such an array that comes later is looked up in the database by the row's key, and refused by name where it is one (`VALUE_IN_DOUBT`), to the dead letter queue. `{NULL}` arrives as it is |
+| arrays in a key, of NULLs only | refused by name (`RECORD_MALFORMED`), to the dead letter queue: no row can be asked for by such a key |
 | composite types, such as `pair`, and arrays of them | the connector sends no such column: it is left out, and named at registration |
 | array bounds other than 1 | are not kept |
 | `numeric[]` with NaN or infinity, enum arrays with NULL | told as NULL; so each NULL of such a column is looked up in the database by the row's key, and the array arrives as it is; the column is named at registration (`SOURCE_COLUMN_LIMIT`) |

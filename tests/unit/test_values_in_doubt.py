@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from connectors.doubt import cleared, doubtful
 from headrace.model.change import Change, Op, Origin
 from headrace.model.key import Key
@@ -49,14 +51,14 @@ class Database:
     def __call__(
         self, schema: TableSchema, keys: Sequence[Key], columns: Sequence[str], seen: Collection[int]
     ) -> Mapping[Key, Mapping[str, Any]]:
-        assert list(columns) == ["n", "m", "i"]
+        assert set(columns) <= {"n", "m", "i", "t"}
         self.asked.append({key.parts[0] for key in keys})
         return {key: self.rows[key] for key in keys if key in self.rows}
 
 
 def test_a_table_without_such_columns_has_nothing_in_doubt() -> None:
     assert doubtful(PLAIN.columns) == {}
-    assert doubtful(SCHEMA.columns) == {"n": None, "m": None, "i": ZERO}
+    assert list(doubtful(SCHEMA.columns)) == ["n", "m", "i", "t"]
 
 
 def test_nothing_is_asked_when_no_value_is_in_doubt() -> None:
@@ -82,6 +84,33 @@ def test_what_the_database_tells_takes_the_place_of_what_is_in_doubt_and_of_noth
         dict(change(5).row),
     ]
     assert [(key.id, why.code) for key, why in bad.items()] == [("4", "VALUE_IN_DOUBT")]
+
+
+OBJECTS = ["[Ljava.lang.String;@23bb8443", "[Ljava.lang.String;@1a"]
+
+
+@pytest.mark.parametrize("told", [[None, None], OBJECTS, ["[[Ljava.lang.Object;@0"]])
+def test_what_may_be_an_array_of_several_dimensions_is_looked_up_and_refused_where_it_is(told: Any) -> None:
+    database = Database(k1={"t": [["a"], ["b"]]}, k2={"t": told})
+    kept, bad = cleared(SCHEMA, [change(1, t=told), change(2, t=told)], database)
+    assert database.asked == [{"1", "2"}]
+    assert [dict(one.row) for one in kept] == [dict(change(2, t=told).row)]
+    assert [(key.id, why.code) for key, why in bad.items()] == [("1", "VALUE_IN_DOUBT")]
+
+
+@pytest.mark.parametrize("told", [[], [None, "a"], ["[Ljava.lang.String;@1a", "a"], ["[x"], None])
+def test_other_arrays_are_believed(told: Any) -> None:
+    database = Database()
+    assert cleared(SCHEMA, [change(1, t=told)], database)[1] == {}
+    assert database.asked == []
+
+
+def test_rows_that_no_key_can_ask_for_are_refused_where_a_value_is_in_doubt() -> None:
+    keyed = TableSchema(TABLE, SCHEMA.columns, ("t",))
+    database = Database()
+    sure = change(2, t=["b"])
+    kept, bad = cleared(keyed, [change(1, n=None, t=["a"]), sure], database)
+    assert (kept, list(bad), database.asked) == ([sure], [Key.of(["1"])], [])
 
 
 def test_a_table_that_cannot_be_asked_about_waits_alone() -> None:
