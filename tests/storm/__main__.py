@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from tests.storm.actions import ACTIONS
-from tests.storm.plan import draw
-from tests.storm.run import Storm, rage
+from tests.storm.plan import Plan, draw
+from tests.storm.run import Storm, broke, rage
 from tests.support.evidence import Run, note
 from tests.support.stack import found_stack, running_stack
 
@@ -33,9 +33,7 @@ def main() -> int:
     began = time.monotonic()
     for seed in range(first, first + asked.seeds):
         _say(f"storm {seed}; again: make storm STORM_ARGS='--seeds 1 --faults {asked.faults} --seed {seed}'")
-        # A stack of its own: what one storm leaves behind is not to be another's fault.
-        with found_stack() or running_stack() as running:
-            storm = rage(running, draw(seed, asked.faults, weights), asked.log / str(seed))
+        storm = _raged(draw(seed, asked.faults, weights), asked.log / str(seed))
         with asked.results.open("a") as file:
             file.write(json.dumps(storm.as_dict()) + "\n")
         storms.append(storm)
@@ -51,9 +49,21 @@ def main() -> int:
             f" {sum(storm.changes for storm in storms):,} changes,"
             f" {sum(sum(storm.checked.values()) for storm in storms):,} tables checked in green",
             [f"storm {storm.seed} failed" for storm in storms if not storm.passed],
+            kept=True,
         )
     )
     return 0 if passed == len(storms) else 1
+
+
+def _raged(plan: Plan, folder: Path) -> Storm:
+    """Return what became of a storm; one that breaks does not keep the next ones from raging."""
+    began = time.monotonic()
+    try:
+        # A stack of its own: what one storm leaves behind is not to be another's fault.
+        with found_stack() or running_stack() as running:
+            return rage(running, plan, folder)
+    except Exception as error:  # noqa: BLE001 - it is told, and fails the run
+        return broke(plan, error, time.monotonic() - began)
 
 
 def _arguments() -> argparse.Namespace:
@@ -83,6 +93,10 @@ def _tell(storm: Storm, folder: Path) -> None:
         _say(f"  never checked in green: {', '.join(missed)}")
     if storm.blind:
         _say(f"  {storm.blind}")
+    for broken in storm.broken:
+        _say(f"  broken: {broken}")
+    for failed in storm.failed:
+        _say(f"  a remedy failed: {failed}")
     if storm.stuck:
         _say(f"  it did not come to rest: {storm.stuck}")
     for false in storm.false_greens[:5]:

@@ -51,6 +51,7 @@ class Field:
         observer: Looks.
         log: Told of everything that happens.
         commands: Commands under way.
+        broken: Commands that ended in a traceback: what went wrong is to be said in words.
     """
 
     running: RunningStack
@@ -63,6 +64,7 @@ class Field:
     observer: Observer
     log: Log
     commands: list[subprocess.Popen[str]] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
 
     def sink(self, kind: str) -> str:
         """Return the name of the sink of a kind."""
@@ -97,9 +99,17 @@ class Field:
             told, _ = process.communicate()
             self.log(f"`headrace {' '.join(arguments)}` took longer than {wait:.0f} s")
             return -1
-        if process.returncode:
-            self.log(f"`headrace {' '.join(arguments)}` failed: {told.strip()[-600:]}")
+        self._heard(process, told)
         return process.returncode
+
+    def _heard(self, process: subprocess.Popen[str], told: str) -> None:
+        """Log what a command said that failed."""
+        if not process.returncode:
+            return
+        words = " ".join(map(str, list(process.args)[3:-2])) if isinstance(process.args, list) else ""
+        self.log(f"`headrace {words}` ended with {process.returncode}: {told.strip()[-600:]}")
+        if "Traceback (most recent call last)" in told:
+            self.broken.append(f"headrace {words}: {told.strip()[-200:]}")
 
     def does(self, *arguments: str) -> None:
         """Run the command line.
@@ -114,7 +124,8 @@ class Field:
         """Wait for the commands under way."""
         for process in self.commands:
             try:
-                process.communicate(timeout=240)
+                told, _ = process.communicate(timeout=240)
+                self._heard(process, told)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

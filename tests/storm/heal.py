@@ -56,6 +56,7 @@ def _carry_out(field: Field, remedy: str) -> None:
         except psycopg.Error as error:
             field.log(f"the database refuses: {error}")
     if command:
-        field.headrace(*command)
+        if field.headrace(*command):
+            field.log(f"remedy failed: {remedy}")
     elif not statement:
         field.log(f"nobody can carry this out: {remedy}")

@@ -18,10 +18,12 @@ from tests.storm.plan import Plan
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle
 
-__all__ = ["Storm", "rage"]
+__all__ = ["Storm", "broke", "rage"]
 
 _FILL_S = 240.0
 _AFTER_S = 5.0
+_STRUCK = 0.7
+"""So many of the planned faults have to strike; an earlier one may take away what a later one needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Storm:
 
     Args:
         seed: Its seed.
+        planned: How many faults were to strike.
         faults: Action → how often it struck.
         changes: Rows the people and the witness changed.
         looks, greens: Looks at lag; those with a table in sync.
@@ -40,10 +43,13 @@ class Storm:
         unequal: Tables that differ in the end.
         stuck: Why it did not come to rest; empty when it did.
         remedies: Remedies that status told and that were carried out.
+        failed: Those of them whose command failed; another may have done before what it would do.
+        broken: Commands that ended in a traceback, and what broke the storm itself.
         seconds: How long it took.
     """
 
     seed: int
+    planned: int
     faults: dict[str, int]
     changes: int
     looks: int
@@ -55,13 +61,16 @@ class Storm:
     unequal: tuple[dict[str, Any], ...]
     stuck: str
     remedies: tuple[str, ...]
+    failed: tuple[str, ...]
+    broken: tuple[str, ...]
     seconds: float
 
     @property
     def passed(self) -> bool:
         """Return whether nothing was wrong, and something was done and looked at."""
-        wrong = self.false_greens or self.unequal or self.stuck or self.blind
-        return not wrong and self.changes > 0 and all(self.checked.values()) and bool(self.faults)
+        wrong = self.false_greens or self.unequal or self.stuck or self.blind or self.broken
+        struck = sum(self.faults.values()) >= _STRUCK * self.planned
+        return not wrong and self.changes > 0 and all(self.checked.values()) and struck
 
     def as_dict(self) -> dict[str, Any]:
         """Return it JSON-ready."""
@@ -79,11 +88,12 @@ def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=1))
     began = time.monotonic()
-    remedies: list[str] = []
+    remedies: dict[str, list[str]] = {"remedy: ": [], "remedy failed: ": []}
 
     def log(line: str) -> None:
-        if line.startswith("remedy: "):
-            remedies.append(line.removeprefix("remedy: "))
+        for head, told in remedies.items():
+            if line.startswith(head):
+                told.append(line.removeprefix(head))
         with (folder / "log.txt").open("a") as file:
             file.write(f"{time.monotonic() - began:7.1f} {line}\n")
 
@@ -118,6 +128,7 @@ def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
         log(f"UNEQUAL {one}")
     return Storm(
         seed=plan.seed,
+        planned=len(plan.strikes),
         faults=dict(faults),
         changes=changes + field.witness.written,
         looks=found.looks,
@@ -128,8 +139,32 @@ def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
         false_greens=tuple(asdict(false) for false in found.false),
         unequal=tuple(unequal),
         stuck=stuck,
-        remedies=tuple(remedies),
+        remedies=tuple(remedies["remedy: "]),
+        failed=tuple(remedies["remedy failed: "]),
+        broken=tuple(field.broken),
         seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def broke(plan: Plan, error: BaseException, seconds: float) -> Storm:
+    """Return what is said of a storm that an error has ended."""
+    return Storm(
+        seed=plan.seed,
+        planned=len(plan.strikes),
+        faults={},
+        changes=0,
+        looks=0,
+        greens=0,
+        checked={},
+        compared={},
+        blind="",
+        false_greens=(),
+        unequal=(),
+        stuck="",
+        remedies=(),
+        failed=(),
+        broken=(f"{type(error).__name__}: {error}",),
+        seconds=round(seconds, 1),
     )
 
 

@@ -30,6 +30,7 @@ class Run:
         seconds: How long it took.
         size: How much was run.
         found: What failed or was repeated, one each.
+        kept: Whether runs of other seeds stay on the page: each shows something of its own.
     """
 
     name: str
@@ -37,10 +38,11 @@ class Run:
     seconds: float
     size: str
     found: Sequence[str]
+    kept: bool = False
 
 
 def note(run: Run, page: Path = PAGE) -> None:
-    """Write a run into the page, in the place of the last one of its name."""
+    """Write a run into the page, in the place of the last of its name; of its seeds, where others stay."""
     row = [run.name, _commit(), f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}", run.seeds]
     row += [f"{run.seconds:,.0f}", run.size, "; ".join(run.found) or "nothing"]
     line = "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n"
@@ -49,8 +51,12 @@ def note(run: Run, page: Path = PAGE) -> None:
     assert found, f"{page} has no table of runs"
     lines = rest.splitlines(keepends=True)
     rows = list(itertools.takewhile(lambda each: each.startswith("|"), lines))
-    kept = [old for old in rows if not old.startswith(f"| {run.name} |")]
+    kept = [old for old in rows if not (old.startswith(f"| {run.name} |") and _is_old(old, run))]
     page.write_text("".join([head, _HEAD, *sorted([*kept, line]), *lines[len(rows) :]]), encoding="utf-8")
+
+
+def _is_old(row: str, run: Run) -> bool:
+    return not run.kept or row.split("|")[4].strip() == run.seeds
 
 
 def _commit() -> str:

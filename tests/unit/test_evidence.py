@@ -22,6 +22,10 @@ def test_a_run_takes_the_place_of_the_last_one_of_its_name(tmp_path: Path) -> No
     (line,) = [line for line in text.splitlines() if line.startswith("| make one |")]
     assert line.endswith("| 7 | 2 | 3 tests | nothing |")
     assert "| 6 | 1,000 | 4 tests | nothing |" in text
+    for seeds, found in (("1 to 2", ["a"]), ("3", []), ("1 to 2", [])):
+        note(Run("make three", seeds, 2, "storms", found, kept=True), page)
+    told = [line for line in page.read_text(encoding="utf-8").splitlines() if "| make three |" in line]
+    assert [line.split("|")[4:8:3] for line in told] == [[" 1 to 2 ", " nothing "], [" 3 ", " nothing "]]
     assert [line for line in text.splitlines() if not line.startswith("| make")] == [
         line for line in before.splitlines() if not line.startswith("| make")
     ]
