@@ -92,6 +92,8 @@ def list_(
     )
     if len(found) > limit:
         out.print(f"… and {len(found) - limit:,} more; --limit shows them.")
+    for way in dict.fromkeys(filter(None, map(deadletters.way_out, found))):
+        out.print(f"→ {way}", markup=False, highlight=False, soft_wrap=True)
 
 
 @dlq.command("show")
@@ -118,6 +120,7 @@ def show(
         ("state", entry.state),
         ("code", entry.code),
         ("reason", entry.reason),
+        *((("way out", way),) if (way := deadletters.way_out(entry)) else ()),
     ]
     out.print(grid(("letter", str(entry.number)), [(name, escape(str(value))) for name, value in facts]))
     for name, raw in (("key", record.key), ("value", record.value), *record.headers):
@@ -250,6 +253,7 @@ def _as_dict(entry: DeadLetterEntry) -> dict[str, Any]:
         "offset": entry.offset,
         "code": entry.code,
         "reason": entry.reason,
+        "remedy": deadletters.way_out(entry),
         "at_ms": entry.at_ms,
         "state": entry.state,
         "file": entry.file,

@@ -17,6 +17,7 @@ from headrace.control import lag, sink, sink_check
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.rotate import rotate_sink
+from headrace.control.sink_set import set_sink
 from headrace.control.sink_settings import shown_secrets
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
@@ -284,6 +285,27 @@ def rotate(
     rotate_sink(context, name, told)
     print_findings([] if as_json else shown_secrets(kind, told))
     _done(name, "uses its new credentials", as_json)
+
+
+@commands.command("set")
+@fails_clearly
+def set_(
+    name: Name,
+    setting: Annotated[
+        list[str],
+        typer.Argument(help="unheld=POLICY or unheld.SCHEMA.TABLE.COLUMN=POLICY.", metavar="SETTING…"),
+    ],
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change what becomes of values that the store cannot hold: refuse, null or nearest.
+
+    Example: `headrace sink set lake unheld.public.contracts.until=nearest`, then
+    `headrace dlq replay --sink lake` for what was set aside.
+    """
+    context = open_context(home)
+    set_sink(context, name, _pairs(setting, Registry(context.registry).sink(name).kind))
+    _done(name, "uses its new settings", as_json)
 
 
 def _done(name: str, what: str, as_json: bool) -> None:

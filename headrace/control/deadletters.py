@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,10 +24,13 @@ from headrace.model.position import Position
 from spark_jobs.held import load_holds, nameless_row
 from spark_jobs.letters import read_letters
 
-__all__ = ["Chosen", "LetterState", "Replayed", "discard", "forget", "letter", "letters", "replay"]
+__all__ = ["Chosen", "LetterState", "Replayed", "discard", "forget", "letter", "letters", "replay", "way_out"]
 
 _AT_ONCE = 1_000
 _NAMELESS_WITHIN_MS = 12 * 3_600_000
+
+
+_COLUMN = re.compile("column “([^”]+)”")
 
 
 class LetterState(str, Enum):
@@ -38,6 +43,20 @@ class LetterState(str, Enum):
     SUPERSEDED = "superseded"
     REPLAYED = "replayed"
     DISCARDED = "discarded"
+
+
+def way_out(entry: DeadLetterEntry) -> str:
+    """Return the commands that have a waiting letter applied; empty where its code does not tell them.
+
+    Of a value that the store cannot hold: another policy, and the letters once more.
+    """
+    column = _COLUMN.search(entry.reason) if entry.code.startswith("DELTA_VALUE_") else None
+    if column is None or entry.state != LetterState.WAITING.value:
+        return ""
+    policy = f"unheld.{entry.table}.{column[1]}=nearest"
+    first = ["headrace", "sink", "set", entry.sink, policy]
+    then = ["headrace", "dlq", "replay", "--sink", entry.sink, "--code", entry.code]
+    return f"{shlex.join(first)}; then {shlex.join(then)}"
 
 
 @dataclass(frozen=True, slots=True)

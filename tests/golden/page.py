@@ -51,7 +51,7 @@ past 9999, stays in `_source` and is listed in `_ignored`.
 | `numeric[]` with NaN or infinity, enum arrays with NULL | told as NULL; so each NULL of such a column is looked up in the database by the row's key, and the array arrives as it is; the column is named at registration (`SOURCE_COLUMN_LIMIT`) |
 | `timestamp` beyond the year 294246 | refused by name (`RECORD_MALFORMED`), to the dead letter queue |
 | `json` with the same key twice in an object | Elasticsearch refuses the row by name, or keeps the document beside it (`unheld`); the others keep both keys |
-| infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name, or keeps the value beside it (`unheld`) |
+| infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name, or keeps the value beside it (`unheld`, at `headrace sink add` or later: `headrace sink set`) |
 | NaN in a number with limited digits | kept in documents; Delta refuses the row by name, or keeps the value beside it (`unheld`) |
 | columns of a table whose REPLICA IDENTITY is taken back from FULL | large unchanged values of the types marked FULL arrive as NULL, or stop the connector where the column is NOT NULL: do not |
 """
