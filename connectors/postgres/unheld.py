@@ -14,12 +14,17 @@ from headrace.model.schema import TableId
 __all__ = ["count_unheld"]
 
 _COLUMNS = """
-SELECT a.attname AS name, coalesce(b.typname, t.typname) AS type,
-    CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END AS modifier
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
-JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attnum
+WITH RECURSIVE resolved AS (
+    SELECT a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+    SELECT r.attnum, r.attname, t.typbasetype, greatest(r.modifier, t.typtypmod)
+    FROM resolved r JOIN pg_type t ON t.oid = r.type WHERE t.typtype = 'd'
+)
+SELECT r.attname AS name, t.typname AS type, r.modifier
+FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
+ORDER BY r.attnum
 """
 
 _INFINITE = ("NOT isfinite({0})", "infinite")
@@ -28,8 +33,8 @@ _KINDS = {
     **dict.fromkeys(("date", "timestamp", "timestamptz"), _INFINITE),
     **dict.fromkeys(("_date", "_timestamp", "_timestamptz"), _AMONG),
 }
-_NUMERIC = ("{0} = 'NaN'", "NaN")
-"""Of a column with limited digits; without limits the lake keeps the number as text."""
+_LIMITED = {"numeric": ("{0} = 'NaN'", "NaN"), "_numeric": ("'NaN' = ANY ({0})", "NaN")}
+"""Of columns with limited digits; without limits the lake keeps the number as text."""
 
 
 def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> Iterator[Finding]:
@@ -42,7 +47,8 @@ def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> 
     """
     asked = []
     for row in rows(connection, _COLUMNS, table.schema, table.name):
-        found = _NUMERIC if row["type"] == "numeric" and row["modifier"] >= 0 else _KINDS.get(row["type"])
+        known = _LIMITED if row["type"] in _LIMITED and row["modifier"] >= 0 else _KINDS
+        found = known.get(row["type"])
         if found is not None and row["name"] not in left:
             asked.append((row["name"], *found))
     if not asked:

@@ -123,11 +123,12 @@ def test_a_row_is_looked_up_by_a_key_of_any_type(
 
 def test_values_that_a_lake_cannot_hold_are_counted(database: Database) -> None:
     database.run(
-        "CREATE DOMAIN end_of AS date",
+        "CREATE DOMAIN some_day AS date",
+        "CREATE DOMAIN end_of AS some_day",
         "CREATE TABLE t (a int PRIMARY KEY, until end_of, at timestamptz, ats timestamp[], "
-        "price numeric(5,2), free numeric)",
-        "INSERT INTO t VALUES (1, 'infinity', '-infinity', '{now, infinity}', 'NaN', 'NaN'),"
-        " (2, 'infinity', now(), '{}', 1.5, 'Infinity')",
+        "price numeric(5,2), free numeric, prices numeric(5,2)[])",
+        "INSERT INTO t VALUES (1, 'infinity', '-infinity', '{now, infinity}', 'NaN', 'NaN', '{1,NaN}'),"
+        " (2, 'infinity', now(), '{}', 1.5, 'Infinity', NULL)",
         "INSERT INTO t (a) VALUES (3)",
         "ALTER TABLE t REPLICA IDENTITY FULL",
     )
@@ -143,6 +144,7 @@ def test_values_that_a_lake_cannot_hold_are_counted(database: Database) -> None:
         "t: 1 value is infinite in column at",
         "t: 1 value is infinite in column ats",
         "t: 1 value is NaN in column price",
+        "t: 1 value is NaN in column prices",
     ]
     assert "--set unheld.public.t.until=null" in found[0].hint
 
