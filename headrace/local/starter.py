@@ -23,6 +23,7 @@ NEEDS = {"connect": frozenset({"kafka"})}
 
 _BOOT_SECONDS = 180.0
 _ANSWER_SECONDS = 15.0
+_POLL_S = 0.2
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Starter:
         ports_file: Where the ports are kept, for messages.
         failed: Names of the servers that could not be started.
         untrained: Names of the started servers that would start faster after training.
+        ready: Names of the servers that answer.
     """
 
     site: Site
@@ -42,6 +44,7 @@ class Starter:
     ports_file: Path
     failed: set[str] = field(default_factory=set)
     untrained: set[str] = field(default_factory=set)
+    ready: set[str] = field(default_factory=set)
 
     def start(self, servers: Sequence[Server]) -> None:
         """Start what does not run; return when all of it answers.
@@ -64,6 +67,7 @@ class Starter:
             self.failed.add(server.name)
             self.tell(StackEvent(server.name, "failed", time.monotonic() - began, error.message))
             return error
+        self.ready.add(server.name)
         port = self.site.ports[server.ports[0]]
         self.tell(StackEvent(server.name, state, time.monotonic() - began, f"port {port}"))
         return None
@@ -103,9 +107,24 @@ class Starter:
         return self.site.home.pidfile(server.name).with_suffix(".late")
 
     def _launch(self, server: Server) -> None:
+        """Start a server; one that could not wait long enough for another is started again when that answers."""
+        needs = NEEDS.get(server.name, frozenset())
+        early = not needs <= self.ready
+        try:
+            self._launch_once(server, needs)
+        except StackError as error:
+            if error.code != "STACK_SERVER_DIED" or not early:
+                raise
+            while not needs <= self.ready:
+                if not needs.isdisjoint(self.failed):
+                    raise
+                time.sleep(_POLL_S)
+            self.tell(StackEvent(server.name, "starting", 0.0, "once more: what it needs was not there yet"))
+            self._launch_once(server, needs)
+
+    def _launch_once(self, server: Server, needs: frozenset[str]) -> None:
         plan = server.prepare(self.site)
         launch.start(server, plan, self.site.home)
-        needs = NEEDS.get(server.name, frozenset())
         try:
             launch.wait_ready(
                 server,

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,8 +30,9 @@ from headrace.local.home import Home
 from headrace.local.stack import SERVERS, Stack
 from headrace.model.errors import EnvironmentError_, StackError
 from headrace.observe import pidfile
+from tests.support.patience import PATIENCE
 from tests.support.stack import RunningStack, fresh_home, running_stack
-from tests.support.waiting import until
+from tests.support.waiting import LEAST_S, until
 
 pytestmark = pytest.mark.stack
 
@@ -217,6 +219,31 @@ def test_a_hanging_server_is_replaced() -> None:
         assert states(stack)["redis"] == "unresponsive"
         stack.up(only={"redis"})
         assert pids(stack)["redis"] not in (None, pid)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+def test_connect_outlasts_a_kafka_that_takes_its_time() -> None:
+    """Connect itself waits for a minute, and ends then."""
+    with fresh_home() as home, ThreadPoolExecutor(1) as pool:
+        said: list[StackEvent] = []
+        stack = Stack(home)
+        broker, worker = home.pidfile("kafka"), home.pidfile("connect")
+        up = pool.submit(stack.up, said.append, only={"kafka", "connect"})
+        until(lambda: pidfile.alive(broker) is not None)
+        os.kill(pid := pidfile.alive(broker) or 0, signal.SIGSTOP)
+        until(lambda: pidfile.alive(worker) is not None)
+        try:
+            until(lambda: pidfile.alive(worker) is None)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        try:
+            up.result(2 * LEAST_S * PATIENCE)
+            details = [event.detail for event in said if event.server == "connect"]
+            assert any(detail.startswith("once more") for detail in details)
+            assert states(stack)["connect"] == "running"
+        finally:
+            stack.down()
 
 
 def test_the_engine_is_shown_and_stopped_first() -> None:
