@@ -97,6 +97,7 @@ def test_no_network_at_the_first_start_names_artefact_and_remedy(
     assert not maven.fetched
 
 
+@pytest.mark.deep
 def test_a_half_download_is_never_taken(maven: Repository) -> None:
     maven.cut = 1000
     with pytest.raises(EnvironmentError_, match="sha256"):

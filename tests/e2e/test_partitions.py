@@ -90,6 +90,7 @@ def test_a_changed_key_takes_its_large_values_to_another_partition(mirror: Mirro
     assert_equal(mirror)
 
 
+@pytest.mark.deep
 def test_a_truncate_empties_every_partition(mirror: Mirror) -> None:
     for turn in range(5):
         mirror.database.run(

@@ -109,6 +109,7 @@ def test_a_truncate_arrives(shop: Shop) -> None:
         assert [store.counts(["reviews"]) for store in stores] == [{"reviews": 1}] * 3
 
 
+@pytest.mark.deep
 def test_a_sink_that_pauses_catches_up(shop: Shop) -> None:
     cache = f"{shop.name}_cache"
     control_sink.pause(shop.context, cache)
@@ -124,6 +125,7 @@ def test_a_sink_that_pauses_catches_up(shop: Shop) -> None:
     shop.converge()
 
 
+@pytest.mark.deep
 def test_what_was_damaged_is_whole_after_a_resnapshot(shop: Shop) -> None:
     registry = Registry(shop.context.registry)
     topic = next(t.topic for t in registry.source(shop.name).tables if t.schema.table.name == "categories")

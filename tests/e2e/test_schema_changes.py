@@ -136,6 +136,7 @@ def test_a_renamed_and_a_dropped_column_are_followed(mirror: Mirror) -> None:
     assert_equal(mirror)
 
 
+@pytest.mark.deep
 def test_a_type_that_one_store_cannot_follow_is_filled_anew_beside_what_it_serves(mirror: Mirror) -> None:
     """A shadow has to be filled and switched, while readers go on finding what was served before."""
     until(lambda: mirror.in_sync)

@@ -141,7 +141,7 @@ def test_a_resnapshot_removes_what_went_unseen_and_nothing_else(
     until(lambda: in_sync(context))
 
 
-@pytest.mark.parametrize("aborted", [False, True])
+@pytest.mark.parametrize("aborted", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_a_sweep_that_would_empty_the_sink_asks_first_and_goes_on_when_allowed(
     context: Context, database: Database, cache: redis.Redis, aborted: bool
 ) -> None:
@@ -167,6 +167,7 @@ def test_a_sweep_that_would_empty_the_sink_asks_first_and_goes_on_when_allowed(
     assert ids(cache) == rows(database)
 
 
+@pytest.mark.deep
 def test_a_publication_that_was_changed_and_put_back_is_mended_as_it_is_told(
     context: Context, database: Database, cache: redis.Redis
 ) -> None:

@@ -255,6 +255,7 @@ def test_removed_and_added_again_it_starts_anew_under_a_higher_epoch(
     assert sorted(row["after"]["id"] for row in rows) == list(range(1, 401))
 
 
+@pytest.mark.deep
 def test_a_connector_that_a_killed_command_left_is_replaced(
     context: Context, database: Database, added: str, stack: RunningStack
 ) -> None:
@@ -368,6 +369,7 @@ def test_a_slot_that_was_moved_on_while_we_paused_is_noticed(
     assert lag.measure(context).sources[0].state is lag.State.RESYNC_REQUIRED
 
 
+@pytest.mark.deep
 def test_the_connector_comes_back_by_itself_after_its_connection_was_cut(
     context: Context, database: Database, added: str
 ) -> None:

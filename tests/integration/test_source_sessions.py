@@ -148,6 +148,7 @@ def test_the_last_key_is_read_however_many_threads_read(context: Context, databa
         assert len({(value["after"]["room"], value["after"]["at"]) for value in told}) == 502
 
 
+@pytest.mark.deep
 def test_what_cannot_be_read_anew_right_is_refused_and_left_out_of_a_run_of_the_whole_source(
     context: Context, database: Database
 ) -> None:

@@ -105,6 +105,7 @@ def test_arrays_of_several_dimensions_are_refused_by_name_and_those_of_nulls_are
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
         "CREATE EXTENSION citext",
         f"CREATE TABLE lists (id int PRIMARY KEY, {columns})",
+        "ALTER TABLE lists REPLICA IDENTITY FULL",
         "INSERT INTO lists VALUES (1)",
     ) as mirror:
         mirror.settle()
