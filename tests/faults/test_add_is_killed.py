@@ -108,6 +108,10 @@ def database(stack: RunningStack, context: Context) -> Iterator[Database]:
         yield database
 
 
+def states(context: Context) -> dict[str, lag.State]:
+    return {told.source: told.state for told in lag.measure(context).sources}
+
+
 @pytest.mark.parametrize("step", SOURCE_STEPS)
 def test_source_add_is_killed(context: Context, database: Database, step: str) -> None:
     def add() -> None:
@@ -116,7 +120,7 @@ def test_source_add_is_killed(context: Context, database: Database, step: str) -
     killed(context, step, "source", NAME, database.dsn)
     lag.measure(context)
     again(context, database, add)
-    until(lambda: lag.measure(context).sources[0].state is lag.State.STREAMING)
+    until(lambda: states(context)[NAME] is lag.State.STREAMING)
     rows, _ = Kafka(context.kafka_bootstrap).committed(f"{NAME}.public.goods")
     assert sorted(row["after"]["id"] for row in rows) == list(range(1, 51))
     source.remove(context, NAME)

@@ -109,7 +109,7 @@ def test_a_table_of_another_key_keeps_a_source_from_being_recovered_until_it_is_
     assert then == "add them again"
     for command in commands.split("; "):
         carry_out(command, home, mirror.database.run)
-    assert Registry(mirror.context.registry).sources() == []
+    assert mirror.name not in [entry.name for entry in Registry(mirror.context.registry).sources()]
     source.add(mirror.context, mirror.name, mirror.database.dsn)
     for short, kind in KINDS.items():
         settings = store_settings(mirror.stack, mirror.name)[kind]

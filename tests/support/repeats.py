@@ -13,7 +13,7 @@ MOST = 3
 """So many repeats in one run are let pass."""
 
 _MOST = 6_000
-"""So many characters of a first failure are shown."""
+"""So many characters are shown of a first failure, and of each of what was told beside it."""
 
 
 class _Count:
@@ -22,7 +22,8 @@ class _Count:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if str(report.outcome) == "rerun":
-            self.repeats.append((report.nodeid, report.longreprtext))
+            told = "\n".join(f"--- {name}\n{text[-_MOST:]}" for name, text in report.sections)
+            self.repeats.append((report.nodeid, f"{report.longreprtext[-_MOST:]}\n{told}"))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if len(self.repeats) > MOST and session.exitstatus == pytest.ExitCode.OK:
@@ -31,7 +32,7 @@ class _Count:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for name, failure in self.repeats:
             terminalreporter.write_sep("-", f"repeated once: {name}")
-            terminalreporter.write_line(failure[-_MOST:])
+            terminalreporter.write_line(failure)
         if len(self.repeats) > MOST:
             terminalreporter.write_line(
                 f"{len(self.repeats)} repeats are more than {MOST}: the run has failed"
