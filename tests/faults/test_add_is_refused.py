@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.config.source import SourceSettings
-from headrace.control import lag, sink, source
+from headrace.control import sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry
 from headrace.model.errors import StackError
