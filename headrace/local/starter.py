@@ -107,7 +107,7 @@ class Starter:
         return self.site.home.pidfile(server.name).with_suffix(".late")
 
     def _launch(self, server: Server) -> None:
-        """Start a server; one that could not wait long enough for another is started again when that answers."""
+        """Start a server; one that could not wait so long for another is started again when that answers."""
         needs = NEEDS.get(server.name, frozenset())
         early = not needs <= self.ready
         try:
