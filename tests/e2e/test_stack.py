@@ -30,9 +30,9 @@ from headrace.local.home import Home
 from headrace.local.stack import SERVERS, Stack
 from headrace.model.errors import EnvironmentError_, StackError
 from headrace.observe import pidfile
-from tests.support.patience import PATIENCE
+from tests.support.patience import LEAST_S, PATIENCE
 from tests.support.stack import RunningStack, fresh_home, running_stack
-from tests.support.waiting import LEAST_S, until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
 
