@@ -259,8 +259,7 @@ def test_removed_and_added_again_it_starts_anew_under_a_higher_epoch(
 def test_a_connector_that_a_killed_command_left_is_replaced(
     context: Context, database: Database, added: str, stack: RunningStack
 ) -> None:
-    registry = Registry(context.registry)
-    with registry.begin() as session:
+    with Registry(context.registry).begin() as session:
         session.delete(session.get(SourceEntry, "depot"))
     database.run("DELETE FROM orders WHERE id > 100")
     source.add(context, "depot", database.dsn)
@@ -374,10 +373,7 @@ def test_the_connector_comes_back_by_itself_after_its_connection_was_cut(
     context: Context, database: Database, added: str
 ) -> None:
     for row in range(3):
-        database.run(
-            CUT_OFF,
-            f"INSERT INTO orders (id, status) VALUES ({9100 + row}, 'paid')",
-        )
+        database.run(CUT_OFF, f"INSERT INTO orders (id, status) VALUES ({9100 + row}, 'paid')")
     kafka = Kafka(context.kafka_bootstrap)
 
     def arrived() -> set[int]:
