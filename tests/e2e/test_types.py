@@ -18,6 +18,7 @@ from tests.support.stack import RunningStack
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
+UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
 NOT_EVERYWHERE = {
     "numeric(10,2)": ("'NaN'",),
     "price": ("'NaN'",),
@@ -27,7 +28,13 @@ NOT_EVERYWHERE = {
     "interval": ("'infinity'",),
     "json": ('\'{"a": 1.10, "a": 2}\'',),
     "integer[]": ("'{{1,2},{3,4}}'", "'[2:3]={7,8}'"),
-    "date[]": ("'{infinity}'",),
+    "boolean[]": ("'{{t},{f}}'",),
+    "double precision[]": ("'{{0.1},{0.2}}'",),
+    "text[]": ("'{{a,b},{c,d}}'",),
+    "uuid[]": (f"'{{{{{UUID}}},{{{UUID}}}}}'",),
+    "jsonb[]": ("ARRAY[['1'::jsonb],['2'::jsonb]]",),
+    "mood[]": ("'{{sad},{ok}}'",),
+    "date[]": ("'{infinity}'", "'{-infinity}'"),
 }
 """What docs/types.md says is refused somewhere; ``tests/unit/test_golden.py`` covers it."""
 
