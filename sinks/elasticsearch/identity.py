@@ -3,7 +3,12 @@
 Elasticsearch counts the deletes of every shard. Whatever Headrace deletes has a tombstone, which tells of its
 rows. An index with more deletes than its tombstones account for is one from which somebody else deletes. It
 gets another identity, and what it has lost is applied again. The tombstones are read where there are more
-deletes than tombstones; where that cannot be done, each accounts for as many rows as it may.
+deletes than tombstones, some at a time.
+
+Deletes of ours may be under way when it is begun to count: those of which tombstones tell that are some
+minutes old at most. While it is not known how many of them had been counted by then, they may all come yet.
+When nothing was deleted for a minute, all are counted: one too many has been removed by somebody else, or was
+under way, and either way the index is filled again.
 
 The counts are noted in the index's ``_meta``, so that what is deleted while nobody looks is found, too.
 """
@@ -13,16 +18,15 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
 from headrace.model.errors import SinkError
 from sinks.elasticsearch.client import Client, path
-from sinks.elasticsearch.tombstones import AT_ONCE, rows_told
+from sinks.elasticsearch.tombstones import Told
 
 __all__ = ["Identities"]
 
@@ -33,6 +37,8 @@ _SETTINGS = ("uuid", "history.uuid")
 
 _QUIET_S = 60.0
 """A request whose tombstones were written so long ago has deleted its rows, too."""
+_LATELY_S = 2 * _QUIET_S
+"""The same by the clocks of whoever wrote them."""
 _READ = 2_000
 """So many tombstones are read at most at one look at an index."""
 _AGAIN_S = 0.25
@@ -52,7 +58,6 @@ _MADE = 20
 
 _Counts = Mapping[str, int]
 """Copy of a shard → how many operations of a kind it has counted since it was opened."""
-_Told = Callable[[Mapping[str, int]], tuple[int, dict[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +67,14 @@ class _Moment:
     Args:
         deletes: Of the index.
         stones: Of the index of its tombstones: documents written.
-        marks: Of that index: the last operation; empty when deletes of ours may have been under way.
+        marks: Of that index: the last operation.
+        coming: How many deletes of ours may have been under way.
     """
 
     deletes: _Counts
     stones: _Counts
     marks: _Counts = field(default_factory=dict)
+    coming: int = 0
 
     def precedes(self, now: _Moment) -> bool:
         """Return whether the same copies have counted on; one that was opened anew begins at nothing."""
@@ -81,10 +88,9 @@ class _Moment:
         )
         return deletes, stones
 
-    @property
-    def uncertain(self) -> _Moment:
-        """This one without the last operations."""
-        return replace(self, marks={})
+    def unsure(self, told: Told) -> _Moment:
+        """Return this one as a moment at which deletes of ours may have been under way."""
+        return replace(self, coming=told.lately(self.marks, _LATELY_S))
 
 
 def _went_on(before: _Counts, now: _Counts) -> bool:
@@ -120,43 +126,47 @@ class _Watch:
         self.begin(self.noted)
 
     def begin(self, base: _Moment | None) -> None:
-        """Count from a moment on: no delete of ours was under way, or a shard had just been opened."""
+        """Count from a moment on."""
         self.base = base
         self._read: Mapping[str, int] = base.marks if base is not None else {}
         self._told = 0
 
-    def look(self, now: _Moment, told: _Told) -> bool:
+    def look(self, now: _Moment, told: Told) -> bool:
         """Take what was counted; return whether somebody else seems to have removed documents.
 
         Args:
             now: What was counted.
-            told: Returns of how many rows tombstones tell since some operations, and which are the last now.
+            told: What its tombstones tell.
         """
         clock = time.monotonic()
         before, self.seen = self.seen, now
         if before is None or before.stones != now.stones:
             self._since = clock
-        if self.base is None or not self.base.precedes(now):
-            self.begin(now.uncertain)
-        elif self._is_robbed(self.base, now, told):
+        if self.base is None or not self.base.marks or not self.base.precedes(now):
+            self.begin(now.unsure(told))
+            return False
+        quiet = clock - self._since >= _QUIET_S
+        excess = self._excess(self.base, now, told)
+        if excess is None:
+            return False  # the next look reads on
+        if excess > (0 if quiet else self.base.coming):
             return True
-        elif clock - self._since >= _QUIET_S:
+        if quiet:
             self.begin(now)
         return False
 
-    def _is_robbed(self, base: _Moment, now: _Moment, told: _Told) -> bool:
+    def _excess(self, base: _Moment, now: _Moment, told: Told) -> int | None:
+        """Return how many deletes no tombstone since accounts for; None while some are to be read."""
         deletes, stones = base.until(now)
         if deletes <= stones:
-            return False  # each tells of one row at least
-        unread = sum(max(0, mark - self._read.get(copy, mark)) for copy, mark in now.marks.items())
-        if not self._read or unread > _READ:
-            return deletes > AT_ONCE * stones
-        if unread:
-            rows, last = told(self._read)
-            # Tombstones that are removed are operations, too, of which no document tells.
-            self._read = {copy: max(mark, now.marks.get(copy, mark)) for copy, mark in last.items()}
+            return 0  # each tells of one row at least
+        if any(mark > self._read.get(copy, -1) for copy, mark in now.marks.items()):
+            rows, last = told.since(self._read, now.marks, _READ)
             self._told += rows
-        return deletes > self._told
+            self._read = last
+            if any(mark > last.get(copy, -1) for copy, mark in now.marks.items()):
+                return None
+        return deletes - self._told
 
     @property
     def due(self) -> bool:
@@ -244,7 +254,7 @@ class Identities:
             time.sleep(_AGAIN_S)
             suspects = self._suspects(suspects)
         lost = set(suspects)
-        if chosen := list(islice((i for i in suspects if not self._watches[i].rests), _MADE)):
+        if chosen := dict(islice(((i, s) for i, s in suspects.items() if not self._watches[i].rests), _MADE)):
             lost -= self._made_others(chosen)
         for index in islice((i for i in pairs if i not in lost and self._watches[i].due), _NOTES):
             with suppress(SinkError):  # one that refuses is that table's trouble, when it is written to
@@ -259,7 +269,7 @@ class Identities:
             if index in counts and stone in counts
             if self._watches[index].look(
                 _Moment(counts[index].deletes, counts[stone].written, counts[stone].last),
-                partial(rows_told, self._client, stone),
+                Told(self._client, stone),
             )
         }
 
@@ -293,11 +303,14 @@ class Identities:
                 )
         return counts
 
-    def _made_others(self, indexes: Collection[str]) -> set[str]:
+    def _made_others(self, indexes: Mapping[str, str]) -> set[str]:
         """Give indexes another identity; return those that have one now.
 
         Elasticsearch remembers the version at which a document was deleted, and would refuse what it had
         before. It is made to forget.
+
+        Args:
+            indexes: Index → index of its tombstones.
         """
         before: dict[str, str | None] = {}
         done: set[str] = set()
@@ -318,7 +331,8 @@ class Identities:
         for index in before:
             watch = self._watches[index]
             with suppress(SinkError):
-                token, moment = uuid.uuid4().hex, watch.seen.uncertain if watch.seen else None
+                token = uuid.uuid4().hex
+                moment = watch.seen.unsure(Told(self._client, indexes[index])) if watch.seen else None
                 self._note(index, token, moment)
                 watch.token, watch.made_at = token, time.monotonic()
                 watch.begin(moment)

@@ -20,7 +20,7 @@ import orjson
 from sinks.elasticsearch.client import Client, path
 from sinks.elasticsearch.indices import Indices, whole_search
 
-__all__ = ["AT_ONCE", "Tombstones", "groups", "rows_told"]
+__all__ = ["AT_ONCE", "Told", "Tombstones", "groups"]
 
 _T = TypeVar("_T")
 
@@ -153,34 +153,80 @@ class Tombstones:
             yield page
 
 
-def rows_told(client: Client, index: str, since: Mapping[str, int]) -> tuple[int, dict[str, int]]:
-    """Return of how many rows tombstones tell that came after some operations, and which are the last now.
+class Told:
+    """How many rows the tombstones of an index tell of.
+
+    Copies of a shard are named by the shard's number first.
 
     Args:
         client: Where to ask.
         index: Of the tombstones.
-        since: Copy of a shard, named by the shard's number first → number of an operation.
     """
-    client.request("POST", path(index, "_refresh"))
-    rows, last = 0, dict(since)
-    for copy in since:
+
+    def __init__(self, client: Client, index: str) -> None:
+        self._client, self._index = client, index
+
+    def since(
+        self, read: Mapping[str, int], known: Mapping[str, int], most: int
+    ) -> tuple[int, dict[str, int]]:
+        """Return of how many rows those tell that came after some operations, and up to which that is.
+
+        Args:
+            read: Copy of a shard → number of an operation.
+            known: The same of the last operation known. No tombstone may tell of it, for one that is removed
+                is an operation, too.
+            most: So many are read at most of each copy.
+        """
+        self._refresh()
+        rows, last = 0, dict(read)
+        for copy in read:
+            told, last[copy], ended = self._read(copy, [], read[copy], most)
+            rows += told
+            if ended:
+                last[copy] = max(last[copy], known.get(copy, -1))
+        return rows, last
+
+    def lately(self, until: Mapping[str, int], seconds: float) -> int:
+        """Return of how many rows those tell that were written, by their writers' clocks, not long ago.
+
+        Args:
+            until: Copy of a shard → the last operation that is meant.
+            seconds: How long ago at most.
+        """
+        if all(mark < 0 for mark in until.values()):
+            return 0
+        self._refresh()
+        written = {"range": {"at": {"gte": int((time.time() - seconds) * 1000)}}}
+        meant = ((copy, {"range": {"_seq_no": {"lte": mark}}}) for copy, mark in until.items())
+        return sum(self._read(copy, [written, early], -1, None)[0] for copy, early in meant)
+
+    def _refresh(self) -> None:
+        self._client.request("POST", path(self._index, "_refresh"))
+
+    def _read(
+        self, copy: str, wanted: Sequence[Mapping[str, Any]], last: int, most: int | None
+    ) -> tuple[int, int, bool]:
+        """Return how many rows, up to which operation, and whether there are no more."""
         shard = f"&preference=_shards:{copy.partition(' ')[0]}"
-        target = whole_search(index, "hits.hits._seq_no,hits.hits._source.versions") + shard
-        while True:
+        target = whole_search(self._index, "hits.hits._seq_no,hits.hits._source.versions") + shard
+        rows, left = 0, math.inf if most is None else most
+        while left > 0:
+            size = int(min(_PAGE, left))
             search = {
-                "size": _PAGE,
-                "query": {"range": {"_seq_no": {"gt": last[copy]}}},
+                "size": size,
+                "query": {"bool": {"filter": [*wanted, {"range": {"_seq_no": {"gt": last}}}]}},
                 "sort": [{"_seq_no": "asc"}],
                 "seq_no_primary_term": True,
                 "_source": ["versions"],
             }
-            page = client.request("POST", target, search).json().get("hits", {}).get("hits", [])
+            page = self._client.request("POST", target, search).json().get("hits", {}).get("hits", [])
             rows += sum(len(hit["_source"]["versions"]) for hit in page)
+            left -= len(page)
             if page:
-                last[copy] = page[-1]["_seq_no"]
-            if len(page) < _PAGE:
-                break
-    return rows, last
+                last = page[-1]["_seq_no"]
+            if len(page) < size:
+                return rows, last, True
+        return rows, last, False
 
 
 def groups(listed: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -108,17 +108,40 @@ def test_what_the_sink_deletes_itself_leaves_the_index_what_it_is(
     assert sink.count(ORDERS) == 0
 
 
-def test_many_that_are_removed_beside_deletes_of_the_sink_are_found(
+def test_one_that_is_removed_soon_after_the_first_look_is_found(
     server: Server, sink: ElasticsearchSink
 ) -> None:
-    """Few are not while it is not known what else was under way: a tombstone may tell of 128 rows."""
-    sink.apply(ORDERS, [order(number, at(number)) for number in range(100, 400)])
     first = identity(sink)
-    sink.apply(ORDERS, [delete(ORDERS, 8, at(20))])
+    sink.apply(ORDERS, [delete(ORDERS, number, at(20)) for number in (7, 8)])
     assert identity(sink) == first
-    lines = "".join(f'{{"delete":{{"_id":"{number}"}}}}\n' for number in range(100, 400))
-    server.client.request("POST", f"/{server.alias()}/_bulk", lines.encode(), mimetype="application/x-ndjson")
+    remove_one(server)
     assert identity(sink) != first
+
+
+def test_one_that_is_removed_when_deletes_may_be_under_way_is_found_once_they_cannot_be(
+    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink.apply(ORDERS, [delete(ORDERS, number, at(20)) for number in (6, 7, 8)])
+    first = identity(sink)
+    remove_one(server)
+    assert identity(sink) == first  # it may be one of the three
+    monkeypatch.setattr("sinks.elasticsearch.identity._QUIET_S", 0.0)
+    assert identity(sink) != first
+
+
+def test_many_tombstones_are_read_at_several_looks_and_the_one_removal_beside_them_is_found(
+    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.elasticsearch.identity._READ", 1)
+    first = identity(sink)
+    for number in range(4, 9):
+        sink.apply(ORDERS, [delete(ORDERS, number, at(20))])
+    sink.apply(ORDERS, [delete(ORDERS, number, at(21)) for number in (1, 2)])
+    remove_one(server)
+    looks = 0
+    while identity(sink) == first:
+        looks += 1
+        assert looks < 20, "it is never found"
 
 
 def test_one_that_is_removed_beside_deletes_of_the_sink_is_found(
