@@ -30,6 +30,7 @@ from sinks.contract import table
 from sinks.contract.story import ORDERS, at, delete, expected, order, state, upsert
 from sinks.delta import DeltaSink
 from sinks.delta.config import data_path
+from tests.support.patience import WAIT_S
 from tests.support.waiting import elapse
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "hiding"])
@@ -81,12 +82,11 @@ def test_killed_around_the_commit_the_replay_ends_the_same(root: Path, sink: Del
         env={**os.environ, "HEADRACE_FAILPOINTS": f"{point}=kill"},
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=WAIT_S,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
 
-    again = DeltaSink("lake", sink.config)
-    again.prepare(ORDERS)
+    (again := DeltaSink("lake", sink.config)).prepare(ORDERS)
     assert dict(again.progress()) == {("shop.public.orders", 0): 2}
     new = [order(1, at(11), item="new"), order(3, at(13), item="new")]
     assert state(again, ORDERS) == expected(ORDERS, new if point == "delta.after_commit" else old)

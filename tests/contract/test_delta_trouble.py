@@ -15,6 +15,7 @@ from sinks.contract.story import ORDERS, at, delete, order
 from sinks.delta import DeltaSink
 from sinks.delta.table import LakeTable
 from sinks.delta.trouble import named
+from tests.support.patience import WAIT_S
 
 ROWS = [order(n, at(n)) for n in range(5)]
 
@@ -131,7 +132,11 @@ print(len(list(sink.scan(ORDERS))))
 
 def test_a_file_the_system_refuses_leaves_nothing_and_the_next_attempt_goes_through(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, check=False, timeout=60, text=True
+        [sys.executable, "-c", FULL, str(tmp_path)],
+        capture_output=True,
+        check=False,
+        timeout=WAIT_S,
+        text=True,
     )
     assert ran.returncode == 0, ran.stderr
     first, second = ran.stdout.splitlines()

@@ -27,6 +27,7 @@ from headrace.cli.context import open_context
 from headrace.control.registry import Registry
 from headrace.demo import shop
 from headrace.demo.stock import TABLES
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -124,7 +125,7 @@ def test_what_a_kept_demo_tells_to_try_can_be_pasted(
             env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=WAIT_S,
             check=False,
         )
         assert done.returncode == 0, f"{line}: {done.stderr}"

@@ -19,6 +19,7 @@ from headrace.local.credentials import Credentials
 from headrace.local.ports import load_ports
 from headrace.local.stack import SERVERS
 from headrace.observe import pidfile
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -62,12 +63,12 @@ def test_http_asks_for_the_password(
         content = b"{}" if method != "GET" else None
         # Each on a connection of its own: a server may close one of which it has refused the body.
         url = f"http://127.0.0.1:{ports[server]}{path}"
-        answer = httpx.request(method, url, content=content, auth=login, timeout=30)
+        answer = httpx.request(method, url, content=content, auth=login, timeout=WAIT_S)
         assert answer.status_code == 401, (method, path, answer.text)
 
 
 def test_what_workers_ask_of_each_other_is_signed(ports: dict[str, int]) -> None:
-    with httpx.Client(base_url=f"http://127.0.0.1:{ports['connect']}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{ports['connect']}", timeout=WAIT_S) as client:
         for method, path, body in (
             ("POST", "/connectors/x/tasks", b"[]"),
             ("PUT", "/connectors/x/fence", b""),
@@ -83,7 +84,7 @@ def test_redis_asks_for_the_password_and_gives_nobody_its_settings(stack: Runnin
     assert ports
 
     def say(*lines: str) -> list[bytes]:
-        with socket.create_connection(("127.0.0.1", ports["redis"]), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", ports["redis"]), timeout=WAIT_S) as connection:
             answers = []
             for line in lines:
                 connection.sendall(f"{line}\r\n".encode())
@@ -119,7 +120,7 @@ def test_kafka_asks_for_the_password(ports: dict[str, int], listener: str, how: 
 
 def test_kafka_lets_those_in_whose_file_says_the_password(stack: RunningStack) -> None:
     address = KafkaAddress.parse(stack.endpoints.kafka_bootstrap)
-    assert AdminClient(dict(address.librdkafka())).list_topics(timeout=20).brokers
+    assert AdminClient(dict(address.librdkafka())).list_topics(timeout=WAIT_S).brokers
     assert address.properties is not None
     assert stat.S_IMODE(address.properties.stat().st_mode) == 0o600
 

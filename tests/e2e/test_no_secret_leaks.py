@@ -23,6 +23,7 @@ from headrace.control.runner import stop_engine
 from headrace.local.credentials import Credentials
 from headrace.model.errors import HeadraceError
 from tests.support.database import fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import letters, settle, until
@@ -189,7 +190,7 @@ def everything_said(place: Place) -> Iterator[tuple[str, bytes]]:
                     yield f"environment of {one.pid}", str(one.environ()).encode()
         except psutil.Error:
             continue
-    with httpx.Client(base_url=place.context.connect_url, timeout=30) as connect:
+    with httpx.Client(base_url=place.context.connect_url, timeout=WAIT_S) as connect:
         for asked in ("?expand=info&expand=status", f"/headrace_{NAME}/config", f"/headrace_{NAME}/tasks"):
             yield f"Connect's {asked}", connect.get(f"/connectors{asked}").content
 

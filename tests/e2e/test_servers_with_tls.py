@@ -66,7 +66,7 @@ class Encrypted:
             env={**os.environ, **self.environment, **other},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=2 * WAIT_S,
             check=False,
         )
 

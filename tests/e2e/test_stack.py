@@ -30,7 +30,7 @@ from headrace.local.home import Home
 from headrace.local.stack import SERVERS, Stack
 from headrace.model.errors import EnvironmentError_, StackError
 from headrace.observe import pidfile
-from tests.support.patience import LEAST_S, PATIENCE
+from tests.support.patience import LEAST_S, PATIENCE, WAIT_S
 from tests.support.stack import RunningStack, fresh_home, running_stack
 from tests.support.waiting import until
 
@@ -49,7 +49,7 @@ def states(stack: Stack) -> dict[str, str]:
 
 def redis(url: str, *words: str) -> bytes:
     place = urlsplit(url)
-    with socket.create_connection((place.hostname or "", place.port or 0), timeout=5) as connection:
+    with socket.create_connection((place.hostname or "", place.port or 0), timeout=WAIT_S) as connection:
         connection.sendall(f"AUTH {place.username} {place.password}\r\n".encode())
         assert connection.recv(4096) == b"+OK\r\n"
         connection.sendall((" ".join(words) + "\r\n").encode())
@@ -84,17 +84,17 @@ def leave_a_trace(at: Endpoints) -> None:
     producer.produce("trace", b"1")
     assert producer.flush(20) == 0
     url = f"{at.elasticsearch_url}/trace/_doc/1"
-    httpx.put(url, json={"a": 1}, timeout=30).raise_for_status()
+    httpx.put(url, json={"a": 1}, timeout=WAIT_S).raise_for_status()
     assert redis(at.redis_url, "SET", "trace", "1") == b"+OK\r\n"
 
 
 def trace_is_there(at: Endpoints) -> None:
     with psycopg.connect(at.postgres_dsn) as connection:
         assert connection.execute("select id from trace").fetchall() == [(1,)]
-    assert "trace" in AdminClient(kafka(at)).list_topics(timeout=20).topics
-    assert httpx.get(f"{at.elasticsearch_url}/trace/_doc/1", timeout=30).json()["_source"] == {"a": 1}
+    assert "trace" in AdminClient(kafka(at)).list_topics(timeout=WAIT_S).topics
+    assert httpx.get(f"{at.elasticsearch_url}/trace/_doc/1", timeout=WAIT_S).json()["_source"] == {"a": 1}
     assert redis(at.redis_url, "GET", "trace") == b"$1\r\n1\r\n"
-    assert httpx.get(f"{at.connect_url}/connectors", timeout=30).json() == []
+    assert httpx.get(f"{at.connect_url}/connectors", timeout=WAIT_S).json() == []
 
 
 def test_up_twice_changes_nothing(stack: RunningStack) -> None:
@@ -120,7 +120,7 @@ def test_postgres_is_ready_for_logical_decoding(stack: RunningStack) -> None:
 
 
 def test_connect_has_debezium(stack: RunningStack) -> None:
-    plugins = httpx.get(f"{stack.endpoints.connect_url}/connector-plugins", timeout=30).json()
+    plugins = httpx.get(f"{stack.endpoints.connect_url}/connector-plugins", timeout=WAIT_S).json()
     versions = {plugin["class"]: plugin["version"] for plugin in plugins}
     assert versions["io.debezium.connector.postgresql.PostgresConnector"] == "3.7.0.Final"
 
@@ -284,7 +284,7 @@ def test_the_command_line_without_java_or_a_network() -> None:
         def headrace(*words: str) -> dict[str, object]:
             command = [sys.executable, "-c", "from headrace.cli.main import run; run()", *words, "--json"]
             answer = subprocess.run(
-                command, env=env, capture_output=True, text=True, timeout=120, check=False
+                command, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False
             )
             assert answer.returncode == 0, answer.stderr
             found: dict[str, object] = json.loads(answer.stdout)

@@ -19,6 +19,7 @@ from headrace.model.errors import UsageError
 from tests.support.database import Database, fresh_database
 from tests.support.leftovers import left_by_sink, left_by_source
 from tests.support.mirror import store_settings
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
@@ -86,7 +87,7 @@ def killed(context: Context, place: str, *arguments: str) -> None:
     """Carry out an ``add`` in a process that dies as soon as a step of it has returned."""
     home = str(context.registry.parent)
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), place, home, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

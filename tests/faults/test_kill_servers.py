@@ -11,6 +11,7 @@ import pytest
 
 from headrace.control.runner import engine_state
 from headrace.observe import pidfile
+from tests.support.patience import WAIT_S
 from tests.support.shop import Shop
 from tests.support.waiting import elapse
 
@@ -31,7 +32,7 @@ def up(shop: Shop) -> None:
         [*command, "--home", str(shop.running.home.root)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=2 * WAIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

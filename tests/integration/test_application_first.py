@@ -14,7 +14,7 @@ from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 from tests.support.application import Shape, fit, found, made, outcomes, shapes, table
 from tests.support.database import Database, fresh_database
-from tests.support.patience import LEAST_S
+from tests.support.patience import WAIT_S
 from tests.support.servers import MAJORS, postgres_server
 from tests.support.waiting import elapse
 
@@ -108,7 +108,7 @@ def test_a_lock_that_is_waited_for_keeps_no_statement_waiting(server: str) -> No
                         other.execute(statement.encode())
                     elapse(0.1)
             assert thread.is_alive(), "it waits, and no statement has waited for it"
-        thread.join(LEAST_S)
+        thread.join(WAIT_S)
         assert not failed
         assert database.value("SELECT count(*) FROM pg_publication_tables") == 4
         source.teardown(wanted)

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from headrace.config.kafka import KafkaAddress
 from headrace.control.kafka import Kafka, Topic
 from headrace.model.errors import StackError
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -84,16 +85,16 @@ def test_what_a_transaction_tells_is_heard_once_it_is_committed(stack: RunningSt
     reach = KafkaAddress.parse(stack.endpoints.kafka_bootstrap).librdkafka()
     producer = Producer({**reach, "transactional.id": name})
     try:
-        producer.init_transactions(30)
+        producer.init_transactions(WAIT_S)
         for number in (1, 2):
             producer.begin_transaction()
             producer.produce(name, b'{"n": %d}' % number)
-            assert producer.flush(30) == 0
+            assert producer.flush(WAIT_S) == 0
             if number == 1:
-                producer.commit_transaction(30)
+                producer.commit_transaction(WAIT_S)
         before, end = kafka.committed(name)
         assert before == [{"n": 1}]
-        producer.commit_transaction(30)
+        producer.commit_transaction(WAIT_S)
         until(lambda: kafka.committed(name, end)[0] == [{"n": 2}])
     finally:
         kafka.delete([name])

@@ -24,6 +24,7 @@ from headrace.model.errors import SourceError, UsageError
 from headrace.model.finding import Severity
 from headrace.model.schema import LogicalType, TableId
 from tests.support.database import Database, fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import stays, until
@@ -85,7 +86,7 @@ def added(context: Context, database: Database) -> Iterator[str]:
 
 def leftovers(context: Context, database: Database, stack: RunningStack) -> dict[str, object]:
     """Return whatever a source may have left anywhere."""
-    connectors = httpx.get(f"{context.connect_url}/connectors").json()
+    connectors = httpx.get(f"{context.connect_url}/connectors", timeout=WAIT_S).json()
     topics = {name for name in Kafka(context.kafka_bootstrap).names() if "depot" in name}
     return {
         "connectors": [name for name in connectors if "depot" in name],
@@ -204,7 +205,7 @@ def test_a_source_streams_and_shows_its_password_nowhere(
     assert seen.heartbeat_seconds < 5
 
     password = stack.endpoints.postgres_dsn.split(":")[2].partition("@")[0]
-    config = httpx.get(f"{context.connect_url}/connectors/headrace_depot/config").text
+    config = httpx.get(f"{context.connect_url}/connectors/headrace_depot/config", timeout=WAIT_S).text
     assert password not in config + str(kafka.committed("headrace-connect-config"))
 
     def absent() -> bool:  # asked of another process: this one would lose its locks with closing the registry
@@ -355,7 +356,7 @@ def test_a_slot_that_was_moved_on_while_we_paused_is_noticed(
     context: Context, database: Database, added: str
 ) -> None:
     source.pause(context, "depot")
-    httpx.put(f"{context.connect_url}/connectors/headrace_depot/stop").raise_for_status()
+    httpx.put(f"{context.connect_url}/connectors/headrace_depot/stop", timeout=WAIT_S).raise_for_status()
     until(lambda: not database.value("SELECT active FROM pg_replication_slots"))
     assert lag.measure(context).sources[0].state is lag.State.PAUSED
     database.run(

@@ -28,6 +28,7 @@ from headrace.control.runs import start as runs
 from headrace.control.runs.repository import run_of
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, stays, until
@@ -50,7 +51,7 @@ class Place:
 
     def document(self, key: int) -> dict[str, Any] | None:
         url = f"{self.stack.endpoints.elasticsearch_url}/{self.alias}/_doc/{key}"
-        answer = httpx.get(url, timeout=30)
+        answer = httpx.get(url, timeout=WAIT_S)
         source: dict[str, Any] | None = answer.json().get("_source") if answer.status_code == 200 else None
         return source
 
@@ -136,7 +137,7 @@ def test_a_mapping_conflict_is_set_aside_mended_and_replayed(place: Place) -> No
 
     deeper = {"properties": {"doc": {"type": "flattened", "depth_limit": 500, "ignore_above": 8191}}}
     url = f"{place.stack.endpoints.elasticsearch_url}/{place.alias}/_mapping"
-    httpx.put(url, json=deeper, timeout=30).raise_for_status()
+    httpx.put(url, json=deeper, timeout=WAIT_S).raise_for_status()
     # Only one is named; the other goes with it, for they are of one row.
     assert place.dlq("replay", str(second["number"])) == {"letters": 2, "done": 2, "refused": {}}
     healed = place.document(1)
@@ -167,7 +168,7 @@ def test_a_poison_record_delays_nobody_and_can_be_given_up(place: Place) -> None
     producer = Producer({**KafkaAddress.parse(place.context.kafka_bootstrap).librdkafka()})
     poison = b'{"op": "c", "after'
     producer.produce(TOPIC, poison, b"\xff\x00", headers=[("who", b"a stranger")])
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S) == 0
     place.database.run("INSERT INTO notes VALUES (20, 'n20', '{}', 'small')")
     until(lambda: place.cached(20) != {})
     until(lambda: len(place.dlq("list")["letters"]) == 2)

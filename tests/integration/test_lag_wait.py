@@ -17,6 +17,7 @@ from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from tests.support.database import Database, fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
@@ -50,7 +51,7 @@ def test_what_was_committed_before_is_in_the_store(
     with redis.Redis.from_url(stack.endpoints.redis_url) as cache:
         for key in range(5):
             database.run(f"INSERT INTO notes VALUES ({key})")
-            code, report = wait(context, 60)
+            code, report = wait(context, int(WAIT_S))
             assert (code, report["in_sync"]) == (0, True)
             assert cache.exists(f"proven:notes:{key}")
 
@@ -69,6 +70,6 @@ def test_a_log_that_nobody_sends_is_not_taken_for_an_empty_one(
         assert not lag.measure(context).in_sync
     finally:
         os.kill(sender, signal.SIGCONT)
-    assert wait(context, 60)[0] == 0
+    assert wait(context, int(WAIT_S))[0] == 0
     with redis.Redis.from_url(stack.endpoints.redis_url) as cache:
         assert cache.exists("proven:notes:100")

@@ -20,6 +20,7 @@ from headrace.control.registry import Registry
 from headrace.model.errors import HeadraceError, SinkError
 from headrace.model.finding import Severity
 from tests.support.database import Database, fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import ended, settle, until
 
@@ -115,11 +116,11 @@ def test_a_sink_that_is_refused_half_way_leaves_nothing_and_works_afterwards(
     source.add(context, NAME, database.dsn, settings=BEAT)
 
     def ours() -> set[str]:
-        found = httpx.get(f"{url}/{NAME}-*?expand_wildcards=all", timeout=30).json()
+        found = httpx.get(f"{url}/{NAME}-*?expand_wildcards=all", timeout=WAIT_S).json()
         return {index for index in found if "headrace_" not in index}
 
     taken = f"{NAME}-public-second"
-    httpx.put(f"{url}/{taken}", timeout=30).raise_for_status()
+    httpx.put(f"{url}/{taken}", timeout=WAIT_S).raise_for_status()
     try:
         with pytest.raises(SinkError) as caught:
             sink.add(context, f"{NAME}search", "elasticsearch", settings={"url": url}, source=NAME)
@@ -127,7 +128,7 @@ def test_a_sink_that_is_refused_half_way_leaves_nothing_and_works_afterwards(
         assert ours() == {taken}
         assert f"{NAME}search" not in [entry.name for entry in Registry(context.registry).sinks()]
     finally:
-        httpx.delete(f"{url}/{taken}", timeout=30)
+        httpx.delete(f"{url}/{taken}", timeout=WAIT_S)
     sink.add(context, f"{NAME}search", "elasticsearch", settings={"url": url}, source=NAME)
     assert len(ours()) == 6
 

@@ -96,7 +96,7 @@ def test_a_connector_that_somebody_deleted_or_that_gave_up(context: Context, dat
         httpx.post(
             f"{context.connect_url}/connectors",
             json={"name": "headrace_broken", "config": {**config, "publication.name": "none"}},
-            timeout=60,
+            timeout=WAIT_S,
         ).raise_for_status()
         until(lambda: connect.state("headrace_broken").failed)
         until(lambda: seen(context).state in (State.FAILED, State.RESYNC_REQUIRED))
@@ -106,7 +106,7 @@ def test_a_connector_that_somebody_deleted_or_that_gave_up(context: Context, dat
 def test_no_topic_of_a_source_is_compacted(context: Context, database: Database) -> None:
     """B6: a replay from the start finds every delete, whatever the broker's own default is."""
     admin = AdminClient({**KafkaAddress.parse(context.kafka_bootstrap).librdkafka()})
-    names = [name for name in admin.list_topics(timeout=30).topics if "broken" in name]
+    names = [name for name in admin.list_topics(timeout=WAIT_S).topics if "broken" in name]
     assert "broken.public.t" in names
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     told = {

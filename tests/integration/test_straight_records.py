@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from headrace.config.kafka import KafkaAddress
 from spark_jobs.offsets import Ranges
 from spark_jobs.reader import Raw, Reader, Unreadable
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -48,7 +49,7 @@ class Log:
 
 @pytest.fixture(scope="module")
 def reader(stack: RunningStack) -> Iterator[Reader]:
-    reader = Reader(stack.endpoints.kafka_bootstrap, "test", patience=30)
+    reader = Reader(stack.endpoints.kafka_bootstrap, "test", patience=WAIT_S)
     yield reader
     reader.close()
 
@@ -148,7 +149,7 @@ class TestReading:
                 *(str(tmp_path), stack.endpoints.kafka_bootstrap, log.topic, *map(str, (*span, MOST // 16))),
             ],
             check=True,
-            timeout=120,
+            timeout=WAIT_S,
             capture_output=True,
             text=True,
         ).stdout
