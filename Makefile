@@ -22,7 +22,8 @@ READY := .venv/.ready
 ifndef HASHSEED
 HASHSEED := $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 endif
-PYTEST = env PYTHONHASHSEED=$(HASHSEED) HEADRACE_TEST_LEVEL=$@ $(BIN)/pytest $(PYTEST_ARGS)
+PYTEST = env PYTHONHASHSEED=$(HASHSEED) HEADRACE_TEST_LEVEL=$@ HEADRACE_TEST_CHOSEN=$(if $(PYTEST_ARGS),yes) \
+    $(BIN)/pytest $(PYTEST_ARGS)
 # Two halves of the tests on real servers, for they mostly wait: each has a stack of its own.
 STORES := tests/property tests/contract tests/e2e tests/faults
 CONTROL := tests/unit tests/integration
@@ -61,7 +62,10 @@ test: $(READY) ## Run the tests, but for the long ones (make deep): those withou
 
 deep: $(READY) ## Run the long tests that `make test` leaves out: all, or as many as fit (MINUTES=35)
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
-	@$(MAKE) -k -j2 HASHSEED=$(HASHSEED) deep-faults deep-others
+	@own=$$(mktemp); trap 'rm -f "$$own"' EXIT; \
+	    export HEADRACE_TEST_TALLY=$${HEADRACE_TEST_TALLY:-$$own}; \
+	    $(MAKE) -k -j2 HASHSEED=$(HASHSEED) deep-faults deep-others && \
+	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
 deep-faults deep-others: $(READY)
 	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) \

@@ -3,7 +3,7 @@
 Where ``HEADRACE_TEST_TALLY`` names a file, each run of pytest appends one line of JSON to it, and `.ci/run`
 one for each of its phases; ``python -m tests.support.tally FILE`` prints the table, and with ``--few`` fails
 when the runs together have repeated too many tests. The long tests (``make deep``) also note their run in
-docs/evidence.md.
+docs/evidence.md, unless ``PYTEST_ARGS`` have chosen some of them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.support.repeats import MOST
 __all__ = ["Tally", "pytest_configure", "table", "too_many"]
 
 FILE = "HEADRACE_TEST_TALLY"
+CHOSEN = "HEADRACE_TEST_CHOSEN"
 SLOWEST = 15
 
 
@@ -58,7 +59,7 @@ class Tally:
         if file := os.environ.get(FILE):
             with Path(file).open("a") as lines:
                 lines.write(json.dumps(self.as_dict()) + "\n")
-        if self.level.startswith("deep"):
+        if self.level.startswith("deep") and not os.environ.get(CHOSEN):
             self._note(session.testscollected)
 
     def _note(self, collected: int) -> None:
