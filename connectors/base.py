@@ -286,7 +286,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connection that lookups keep; the next one opens another."""
+        """Close the connections that lookups and questions keep; the next one opens another."""
         ...
 
     def rights_now(self, tables: Sequence[TableId]) -> Mapping[TableId, Finding]:
@@ -333,8 +333,12 @@ class Source(Protocol):
         """Tell the connector to ``stop``, ``pause`` or ``resume`` what it reads beside the stream."""
         ...
 
+    def forget_orders(self, capture: Capture, kept: Collection[str]) -> None:
+        """Remove from the database what the connector was told, but for what is named as ``kept`` begins."""
+        ...
+
     def answer_seconds(self) -> float:
-        """Return how long the database takes for a connection and a small question; seconds."""
+        """Return how long the database takes for a small question, seconds; the connection is kept."""
         ...
 
     def estimate_rows(self, tables: Sequence[TableId]) -> Mapping[TableId, int]:

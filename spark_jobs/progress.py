@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.config.pipeline import PipelineSpec
+from headrace.config.pipeline import PipelineSpec, TableSpec
 from headrace.model.errors import HeadraceError, named
-from headrace.model.schema import TableSchema
 from spark_jobs.latency import Histogram
 from spark_jobs.report import Report
 
@@ -47,15 +46,17 @@ def _refilled(records: int, known: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _standing(drift: Mapping[str, Any] | None, schema: TableSchema) -> dict[str, Any] | None:
+def _standing(told: Mapping[str, Any], table: TableSpec) -> dict[str, Any] | None:
     """Return what a record's columns lack of those that are mirrored now, or have beside them.
 
     No other record may come that says so. A column that was added stays named until one does: the rows of
-    before lack its values.
+    before lack its values. A target that was filled beside the one of before has all of them.
     """
-    if not drift:
+    drift = told["drift"]
+    if not drift or told.get("target", table.target) != table.target:
         return None
-    now = {**drift, "missing": [name for name in drift.get("missing", ()) if name in schema.by_name]}
+    names = table.schema_.by_name
+    now = {**drift, "missing": [name for name in drift.get("missing", ()) if name in names]}
     return now if any(now.values()) else None
 
 
@@ -109,7 +110,7 @@ class Progress:
                 self._value["tables"][table].update(counters)
         for spec in self._spec.tables:
             mine = self._value["tables"][str(spec.schema_.table)]
-            mine["drift"] = _standing(mine["drift"], spec.schema_)
+            mine["drift"], mine["target"] = _standing(mine, spec), spec.target
 
     def state(self, state: str, error: dict[str, Any] | HeadraceError | None = None) -> None:
         """Set the query's state and, with it, what is wrong."""

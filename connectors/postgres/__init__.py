@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +30,7 @@ from connectors.postgres.encryption import check_encryption
 from connectors.postgres.give_way import give_way, yielding
 from connectors.postgres.lookup import PostgresLookup
 from connectors.postgres.properties import connector_properties, pattern
+from connectors.postgres.pulse import Pulse
 from connectors.postgres.session import address, parameters, session
 from connectors.postgres.watch import PostgresWatch
 from connectors.watch import Watch
@@ -79,6 +79,7 @@ class PostgresSource:
         self._known = parameters(dsn) | ({} if password is None else {"password": password})
         self._lookup = PostgresLookup(self._known)
         self._session = partial(session, self._known, whose=name or "URL")
+        self._pulse = Pulse(self._session)
         self._patiently = partial(patience.apply, self._known, whose=name or "URL")
 
     @property
@@ -167,6 +168,7 @@ class PostgresSource:
 
     def close(self) -> None:
         self._lookup.close()
+        self._pulse.close()
 
     def rights_now(self, tables: Sequence[TableId]) -> dict[TableId, Finding]:
         with self._session() as connection:
@@ -213,11 +215,12 @@ class PostgresSource:
             if order == "stop":  # the connector does not carry it out, nor any later request, while it rests
                 setup.insert_signal(connection, capture.signals, f"{signal}-r", "resume-snapshot", told)
 
-    def answer_seconds(self) -> float:
-        began = time.monotonic()
+    def forget_orders(self, capture: Capture, kept: Collection[str]) -> None:
         with self._session() as connection:
-            connection.execute("SELECT count(*) FROM pg_publication")
-        return time.monotonic() - began
+            setup.tidy(connection, capture.signals, kept)
+
+    def answer_seconds(self) -> float:
+        return self._pulse()
 
     def estimate_rows(self, tables: Sequence[TableId]) -> Mapping[TableId, int]:
         with self._session() as connection:

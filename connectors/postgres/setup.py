@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Collection
 from typing import Any
 
 import psycopg
@@ -16,7 +17,7 @@ from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
-__all__ = ["create", "drop_slot", "forget", "hold", "insert_signal", "leftovers", "refuse_taken"]
+__all__ = ["create", "drop_slot", "forget", "hold", "insert_signal", "leftovers", "refuse_taken", "tidy"]
 
 _SCHEMA = sql.Identifier("headrace")
 _RELEASE_S = 15.0
@@ -181,3 +182,17 @@ def insert_signal(connection: Session, table: TableId, signal: str, kind: str, d
     """Give the connector an order; given again under the same name it stays one."""
     order = sql.SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING").format(identifier(table))
     connection.execute(order, (signal, kind, data))
+
+
+def tidy(connection: Session, table: TableId, kept: Collection[str]) -> None:
+    """Delete orders, and the connector's own marks; the connector has had them by the log.
+
+    Args:
+        connection: To the database.
+        table: Where they are.
+        kept: How the names of those begin that stay.
+    """
+    orders = sql.SQL(
+        "DELETE FROM {} WHERE NOT EXISTS (SELECT FROM unnest(%s::text[]) k WHERE starts_with(id, k))"
+    )
+    connection.execute(orders.format(identifier(table)), (list(kept),))

@@ -29,6 +29,7 @@ from headrace.config.source import NAME, SourceSettings
 from headrace.control import lag, source, source_check
 from headrace.control import refresh as following
 from headrace.control.capture import settings_of
+from headrace.control.columns import changes
 from headrace.control.context import Context
 from headrace.control.fitness import check_again
 from headrace.control.registry import Registry, SourceEntry
@@ -245,7 +246,7 @@ def refresh(
     """
     context = open_context(home)
     changed = (
-        following.changes(context, name)
+        changes(context, name)
         if dry_run
         else following.refresh(context, name, read_anew=resnapshot, say=say_to(as_json=as_json))
     )

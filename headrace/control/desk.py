@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from headrace.model.schema import TableId
 __all__ = ["ask", "leave"]
 
 _PAUSE_S = 0.05
+_HEED_EVERY_S = 0.5
 
 
 def leave(context: Context, sink: str, request: Request) -> Path:
@@ -27,8 +29,22 @@ def leave(context: Context, sink: str, request: Request) -> Path:
     return path
 
 
-def ask(context: Context, sink: str, request: Request, *, timeout: float = 120.0) -> dict[str, Any]:
+def ask(
+    context: Context,
+    sink: str,
+    request: Request,
+    *,
+    timeout: float = 120.0,
+    heed: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
     """Leave a request and return the answer.
+
+    Args:
+        context: The installation.
+        sink: Whose query is asked.
+        request: What for.
+        timeout: How long to wait, seconds.
+        heed: Called now and then; the request is withdrawn when it raises.
 
     Raises:
         SinkError: When the engine does not run (``SINK_AT_REST``), does not answer in time
@@ -43,8 +59,15 @@ def ask(context: Context, sink: str, request: Request, *, timeout: float = 120.0
         )
     path = leave(context, sink, request)
     answer = path.with_suffix(".answer")
-    deadline = time.monotonic() + timeout
+    deadline, heeded = time.monotonic() + timeout, time.monotonic()
     while time.monotonic() < deadline:
+        if time.monotonic() - heeded >= _HEED_EVERY_S:
+            heeded = time.monotonic()
+            try:
+                heed()
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
         if answer.exists() and not path.exists():
             said: dict[str, Any] = json.loads(answer.read_text())
             answer.unlink()

@@ -13,24 +13,35 @@ import time
 from collections.abc import Callable, Collection
 
 from connectors.base import Capture
+from headrace.control.alone import somebody_works
 from headrace.control.capture import capture_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry
-from headrace.control.remedies import read_anew
+from headrace.control.remedies import read_anew, take_in
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.markers import there
 from headrace.control.runs.repository import Phase, active, all_of, topics_of
 from headrace.control.runs.start import hand_over, in_words, start, wait
 from headrace.control.snapshot import INITIAL, SnapshotState, initial
-from headrace.control.verdicts import LEFT_TO_RUN, RESTARTED, State, Verdict, record, reword, standing
+from headrace.control.verdicts import (
+    FIRST_LOAD,
+    LEFT_TO_RUN,
+    RESTARTED,
+    State,
+    Verdict,
+    record,
+    reword,
+    standing,
+)
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
 __all__ = [
     "begin_runs",
     "begun_again",
+    "being_taken_in",
     "leave_to_run",
     "note_loaded",
     "read_again",
@@ -142,12 +153,15 @@ def leave_to_run(registry: Registry, entry: SourceEntry, tables: Collection[Tabl
 def begin_runs(context: Context, registry: Registry, kafka: Kafka, name: str) -> None:
     """Begin the runs that a first load needs, each once: of tables left to one, and of those begun again.
 
+    How a run does that reads what tables had that came later is told, too: a person has begun that.
+
     Raises:
         HeadraceError: When a run cannot begin now; the next call tries again.
     """
     entry = registry.source(name)
     if entry.gap:
         return
+    _tell_taken_in(context, registry, entry)
     for run in active(registry, name):
         if not there(context, run.id):  # who asked for it died before it was handed over
             hand_over(context, run)
@@ -191,14 +205,48 @@ def _begin_left(context: Context, registry: Registry, kafka: Kafka, entry: Sourc
     runs = {topic: _run_of(registry, entry.name, topic) for topic in topics}
     unread = {topic for topic, run in runs.items() if run is None}
     if unread and note_loaded(registry, kafka, capture_of(context, entry), entry):
-        start(context, entry.name, tables=_tables(entry, unread), why=_WHY_LARGE)
+        start(context, entry.name, tables=_tables(entry, unread), why=_WHY_LARGE, spare=True)
     for table in entry.tables:
         if (run := runs.get(table.topic)) is not None:
             verdict = _being_read(run)
             if run.phase in _BROKEN_OFF:
-                reason = f"rows may be missing: run {run.id}, which was to read them, is {run.phase}"
-                verdict = Verdict(State.DEGRADED, reason, read_anew(entry, [table.schema]))
+                verdict = _broken_off(run, read_anew(entry, [table.schema]))
             reword(registry, entry.name, table.topic, LEFT_TO_RUN, verdict)
+
+
+def _tell_taken_in(context: Context, registry: Registry, entry: SourceEntry) -> None:
+    """Say of tables that came later how the run does that is to read their rows."""
+    for found in standing(registry, entry.name):
+        table = next((table for table in entry.tables if table.topic == found.topic), None)
+        if found.code != FIRST_LOAD or table is None:
+            continue
+        works = somebody_works(context, entry.name)  # before the runs: it begins one before it ends
+        # Of an earlier life of the table there may be runs, too.
+        since = [run for run in all_of(registry, entry.name) if run.begun_ms >= found.first_ms]
+        mine = [run for run in since if found.topic in topics_of(run)]
+        run = next((run for run in mine if run.phase not in _BROKEN_OFF), next(iter(mine), None))
+        command = take_in(entry.name, [table.schema.table])
+        verdict = being_taken_in(command)
+        if run is not None and run.phase in _BROKEN_OFF:
+            verdict = _broken_off(run, command)
+        elif run is None and not works:
+            reason = "rows may be missing: the command that takes the table in was broken off"
+            verdict = Verdict(State.DEGRADED, reason, command)
+        reword(registry, entry.name, found.topic, FIRST_LOAD, verdict)
+
+
+def being_taken_in(command: str) -> Verdict:
+    """Return what is said of a table that came later, while a run reads its rows.
+
+    Args:
+        command: What took it in; given again, it goes on.
+    """
+    return Verdict(State.SNAPSHOTTING, "the rows that the table had are being read", command)
+
+
+def _broken_off(run: ResnapshotEntry, remedy: str) -> Verdict:
+    reason = f"rows may be missing: run {run.id}, which was to read them, is {run.phase}"
+    return Verdict(State.DEGRADED, reason, remedy)
 
 
 def _being_read(run: ResnapshotEntry | None = None) -> Verdict:
@@ -215,12 +263,14 @@ def _run_of(registry: Registry, name: str, topic: str) -> ResnapshotEntry | None
 
 def _begin_again(context: Context, registry: Registry, entry: SourceEntry) -> None:
     verdicts = [found for found in standing(registry, entry.name) if found.code == RESTARTED]
-    if not verdicts or not registry.sinks(entry.name) or active(registry, entry.name):
+    busy = any(run.wanted != "pause" for run in active(registry, entry.name))
+    if not verdicts or not registry.sinks(entry.name) or busy:
         return
     since = min(found.first_ms for found in verdicts)
     if any(run.why == _WHY_AGAIN and run.begun_ms >= since for run in all_of(registry, entry.name)):
         return  # whatever became of it, a person decides what is next
-    start(context, entry.name, tables=_tables(entry, {found.topic for found in verdicts}), why=_WHY_AGAIN)
+    tables = _tables(entry, {found.topic for found in verdicts})
+    start(context, entry.name, tables=tables, why=_WHY_AGAIN, queue=True, spare=True)
 
 
 def _topics(registry: Registry, entry: SourceEntry, code: str) -> set[str]:

@@ -12,13 +12,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["COLUMNS_SEEN", "Follower", "main", "wanted"]
+if TYPE_CHECKING:
+    from headrace.control.context import Context
+    from headrace.control.debts import Debt, Debts
+    from headrace.control.registry import Registry
+
+__all__ = ["BY_ITSELF", "COLUMNS_SEEN", "PENDING", "Follower", "main", "wanted"]
 
 _log = logging.getLogger("headrace")
 
@@ -28,8 +33,9 @@ _LONGEST_PAUSE_S = 60.0
 _LONGEST_REFUSED_S = 600.0
 _REFUSED = 3
 """Exit code of a follower that a store or a table's key refuses, until a person does something."""
-_BY_ITSELF = ("lenient", "evolve")
-_PENDING = "follow-{source}.json"
+BY_ITSELF = ("lenient", "evolve")
+PENDING = "follow-{source}.json"
+"""File that is there while tables are to be read anew, see :mod:`headrace.control.debts`."""
 COLUMNS_SEEN = "columns-{source}"
 """File that is there while the watcher sees columns that are not followed; no record tells of them yet."""
 
@@ -39,14 +45,19 @@ def wanted(pipelines: Path, progress: Path, run: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(pipelines.glob("*.json")):
         spec, told = _read(path), _read(progress / path.name)
-        if spec.get("paused") or spec.get("on_schema_change", "") not in _BY_ITSELF:
+        if spec.get("paused") or spec.get("on_schema_change", "") not in BY_ITSELF:
             continue
         drifts = [table.get("drift") or {} for table in told.get("tables", {}).values()]
-        files = (_PENDING, COLUMNS_SEEN)
+        files = (PENDING, COLUMNS_SEEN)
         pending = any((run / name.format(source=spec["source"])).exists() for name in files)
-        if pending or any((drift.get("added") or drift.get("missing")) for drift in drifts):
+        if pending or any(map(_is_followed, drifts)):
             found.setdefault(spec["source"], []).append(spec["sink"])
     return found
+
+
+def _is_followed(drift: Mapping[str, Any]) -> bool:
+    """Return whether a drift is one of columns; a table of another key is followed by nobody."""
+    return bool(drift.get("added") or drift.get("missing")) and not drift.get("key")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -119,13 +130,12 @@ def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> 
     """Have ``sinks`` follow the tables of ``source``; return the exit code."""
     # Imported here: the guardian only looks, and stays small.
     from headrace.config.logs import begin_log
-    from headrace.config.pipeline import EngineSpec, SchemaPolicy, write_private
+    from headrace.config.pipeline import EngineSpec
     from headrace.control.context import Context
-    from headrace.control.refresh import refresh
+    from headrace.control.debts import Debts
+    from headrace.control.refresh import follow
     from headrace.control.registry import Registry
-    from headrace.control.runs.start import in_words, start, wait
-    from headrace.model.errors import HeadraceError, SinkError
-    from headrace.model.schema import TableId
+    from headrace.model.errors import HeadraceError
 
     signal.signal(signal.SIGTERM, _stop)
     begin_log(logging.INFO)
@@ -134,38 +144,53 @@ def main(context_file: str, engine_file: str, source: str, sinks: list[str]) -> 
         lambda: EngineSpec.model_validate_json(Path(engine_file).read_bytes()),
     )
     registry = Registry(context.registry)
-    pending = context.run / _PENDING.format(source=source)
+    debts = Debts(context, registry, source)
     try:
-        policies = {sink.name: sink.on_schema_change for sink in registry.sinks(source)}
-        emptied = any(policies.get(name) == SchemaPolicy.EVOLVE.value for name in sinks)
-        to_do = json.loads(pending.read_text()) if pending.exists() else {}
-        to_do = to_do if isinstance(to_do, dict) else {"tables": to_do}  # of an older version
-        changed = refresh(context, source, sinks=sinks, read_anew=False, say=_log.info)
-        anew = [change.table for change in changed if change.grown or (change.dropped and emptied)]
-        known = {tuple(table) for table in to_do.get("tables", ())}
-        tables = sorted(known | {(table.schema, table.name) for table in anew})
-        if tables:
-            # A run that was begun before this change has read rows without it.
-            run = to_do.get("run") if not anew else None
-            write_private(pending, json.dumps({"tables": tables, "run": run}))
-            if run is None:
-                named = [TableId(*table) for table in tables]
-                why = "columns have changed"
-                run = start(context, source, tables=named, sinks=sinks, why=why, queue=True).id
-                write_private(pending, json.dumps({"tables": tables, "run": run}))
-            try:
-                wait(context, run, patient=True, see=in_words(_log.info))
-            except HeadraceError:
-                # What is left to do stays noted, for a run of its own.
-                write_private(pending, json.dumps({"tables": tables, "run": None}))
-                raise
-            pending.unlink(missing_ok=True)
+        done = follow(context, source, sinks=sinks, again=False, owe=debts.owe, say=_log.info)
+        refusals = [(sink, error) for (sink, _), error in done.refused.items()]
+        for sink, error in (*refusals, *done.away.items()):
+            told = {"sinks": [sink], "code": error.code, "message": error.message}
+            registry.note(f"source {source}", "not followed", **told)
+        ready = [sink for sink in sinks if sink not in done.away]
+        code = _read_anew(context, registry, debts, source, ready, patient=not done.away)
+        return code or (_REFUSED if done.changed.standing or done.changed.keys else 0)
     except HeadraceError as error:
         _log.error("%s does not follow %s: %s (%s)", ", ".join(sinks), source, error.message, error.code)
         registry.note(f"source {source}", "not followed", sinks=sinks, code=error.code, message=error.message)
-        of_table = isinstance(error, SinkError) and error.table is not None
-        return _REFUSED if of_table or error.code == "SOURCE_KEY_CHANGED" else 1
-    return 0
+        return 1
+
+
+def _read_anew(
+    context: Context, registry: Registry, debts: Debts, source: str, sinks: Sequence[str], *, patient: bool
+) -> int:
+    """Have runs read what is owed, and wait for them; return the exit code.
+
+    While some sinks are still to follow nobody waits: they are tried again.
+    """
+    from headrace.control.runs.repository import Phase
+    from headrace.control.runs.start import in_words, start, wait
+    from headrace.model.errors import HeadraceError
+
+    runs: dict[str, None] = {}
+    together: dict[object, list[Debt]] = {}
+    for debt, run in debts.settle():
+        if run is not None and run.phase != Phase.FAILED.value:
+            runs[run.id] = None
+        elif debt.sink in sinks:
+            together.setdefault(debt.table if run is not None else None, []).append(debt)
+    for group in together.values():
+        tables = sorted({debt.table for debt in group}, key=str)
+        named = sorted({debt.sink for debt in group})
+        why = "columns have changed"
+        begun = start(context, source, tables=tables, sinks=named, why=why, queue=True, spare=True)
+        runs[begun.id] = None
+    for run_id in runs if patient else ():
+        try:
+            wait(context, run_id, patient=True, see=in_words(_log.info))
+        except HeadraceError as error:
+            _log.error("%s was not read anew: %s (%s)", source, error.message, error.code)
+            registry.note(f"source {source}", "not read anew", code=error.code, message=error.message)
+    return 0 if patient and not debts.settle() else 1
 
 
 if __name__ == "__main__":

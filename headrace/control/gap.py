@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from connectors.base import Hold
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
@@ -13,7 +11,7 @@ from headrace.control.history import moved, note_position, went_back
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import SourceError
 
-__all__ = ["START_OVER", "another_key", "find_gap", "gap_between", "gap_error", "gap_told_by"]
+__all__ = ["START_OVER", "find_gap", "gap_between", "gap_error", "gap_told_by"]
 
 START_OVER = "headrace recover {name}"
 
@@ -23,12 +21,6 @@ def gap_error(name: str, reason: str) -> SourceError:
     return SourceError(
         f"Changes of {name} are lost: {reason}.", code="SOURCE_GAP", hint=START_OVER.format(name=name)
     )
-
-
-def another_key(source: str, sinks: Sequence[str]) -> str:
-    """Return what to do when a table has another key: other rows are meant than those mirrored."""
-    removing = "".join(f"headrace sink remove {sink} --purge; " for sink in sinks)
-    return f"{removing}headrace source remove {source}; then add them again"
 
 
 def find_gap(context: Context, entry: SourceEntry, *, acts: bool = False) -> str:

@@ -71,7 +71,7 @@ class SourceSeen:
         now_ms: The time of the look, by the source's clock when it answered.
         silent: What did not answer, and why.
         verdicts: What stands against its tables in the registry.
-        sinks: Names of its sinks.
+        sinks: Its sinks.
         newcomers: Tables of its schemas that are not captured and that nobody has declined.
         unwatched_s: How long ago the catalogue was last compared with what is mirrored; None when never.
         look_s: How long that took.
@@ -89,7 +89,7 @@ class SourceSeen:
     now_ms: int
     silent: tuple[Silence, ...] = ()
     verdicts: Sequence[VerdictEntry] = ()
-    sinks: tuple[str, ...] = ()
+    sinks: Sequence[SinkEntry] = ()
     newcomers: Sequence[TableId] = ()
     unwatched_s: float | None = None
     look_s: float = 0.0
@@ -196,7 +196,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         tuple(silent),
         verdicts=verdicts,
         newcomers=newcomers(registry, entry),
-        sinks=tuple(sink.name for sink in registry.sinks(entry.name)),
+        sinks=registry.sinks(entry.name),
         unwatched_s=unwatched_s,
         look_s=look.took_s if look is not None else 0.0,
         attempts=attempts,

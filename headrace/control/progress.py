@@ -130,8 +130,15 @@ def wait_settled(
         time.sleep(0.3)
 
 
-def refuse_at_rest(sink: str, progress: SinkProgress | None) -> None:
+def refuse_at_rest(
+    sink: str, progress: SinkProgress | None, *, again: str = "run the same command again"
+) -> None:
     """Refuse to wait for a sink whose query does not run.
+
+    Args:
+        sink: Its name.
+        progress: What the engine says of it.
+        again: What to do once it runs.
 
     Raises:
         SinkError: ``SINK_AT_REST``.
@@ -140,5 +147,5 @@ def refuse_at_rest(sink: str, progress: SinkProgress | None) -> None:
         raise SinkError(
             f"Sink {sink} is {progress.state}, so what it holds cannot be swept yet.",
             code="SINK_AT_REST",
-            hint=f"headrace sink resume {sink}; then run the same command again.",
+            hint=f"headrace sink resume {sink}; then {again}.",
         )

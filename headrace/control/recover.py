@@ -13,27 +13,34 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import delete
 
 from connectors.base import Hold
+from headrace.control.alone import alone
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.debts import forget
 from headrace.control.differences import Differences
 from headrace.control.entries import RecoveryEntry, VerdictEntry
 from headrace.control.failover import refuse_moved
-from headrace.control.gap import another_key, find_gap
+from headrace.control.gap import find_gap
 from headrace.control.history import moved
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import working_on
+from headrace.control.recovery.beside import Beside
 from headrace.control.recovery.hand_over import hand_over
 from headrace.control.recovery.job import Job, Say
+from headrace.control.recovery.large import read_large
 from headrace.control.recovery.left_out import LeftOut, tell
-from headrace.control.recovery.new_life import begin_life, keep_digests
+from headrace.control.recovery.new_life import BEGUN, begin_life, keep_digests, or_give_up
 from headrace.control.recovery.sweep import sweep
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
+from headrace.control.remedies import another_key
+from headrace.control.remedies import recover as again
 from headrace.control.streaming import wait_streaming
 from headrace.model.errors import HeadraceError, SourceError, UsageError, naming
 
@@ -111,6 +118,8 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
     """Begin a new life of the source and bring every sink to it; return when every sink is right.
 
     A table whose target at one sink refuses stops nothing else: it is left out there, and status says so.
+    A sink that does not answer stops no other either: the others are made right, and the same command
+    goes on with it.
 
     Raises:
         SourceError: When the database does not answer, a table is gone or its key is another, the
@@ -121,11 +130,12 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
     """
     registry = Registry(context.registry)
     registry.source(name)
-    with _alone(context, name):
+    with _only(context, name), alone(context, name, f"`headrace recover {name}`", say):
         job = _begin(context, registry, name, say)
         with ExitStack() as working:
             for sink in job.sinks:
                 working.enter_context(working_on(context, sink.name))
+            working.enter_context(or_give_up(job))
             if job.run.phase == "stopping":
                 keep_digests(job)
                 job.advance("beginning")
@@ -136,12 +146,12 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
                 reading_ms = begin_life(job)
                 flushed = _hold(job).flushed
                 job.advance("reading", reading_ms=reading_ms, gap=job.source.gap, flushed=flushed)
-            if job.run.phase == "reading":
-                hand_over(job)
+            hand_over(job)
         if job.run.phase == "reading":
             with Connect(context.connect_url) as connect:
                 connect.revive(capture_of(context, job.source).connector)
             wait_streaming(context, name, again=f"headrace recover {name}", say=say)
+            read_large(job, partial(_refuse_another, job))
             topics = [table.topic for table in job.source.tables]
             ends = [
                 [*place, high] for place, (_, high) in Kafka(context.kafka_bootstrap).ends(topics).items()
@@ -149,7 +159,8 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
             job.advance("sweeping", ends=ends, flushed=_still_the_same(job))
         found, left_out = sweep(job)
         _still_the_same(job)
-        _finish(job, left_out)
+        job.refuse_left()
+        left_out = _finish(job, left_out)
     done = Recovered(name, tuple(found), tuple(left_out))
     told = [f"{one.table} at {one.sink}" for one in left_out]
     registry.note(f"source {name}", "recovered", wrong=done.wrong, left_out=told)
@@ -175,6 +186,13 @@ def _still_the_same(job: Job) -> int | None:
     return before if hold.flushed is None else hold.flushed
 
 
+def _refuse_another(job: Job) -> None:
+    """Refuse to go on with a database that is another one than the new life has begun with."""
+    _still_the_same(job)
+    if job.source.gap != job.run.plan.get("gap", job.source.gap):
+        raise _again(job)
+
+
 def _ends_earlier(job: Job, hold: Hold) -> bool:
     return hold.flushed is not None and hold.flushed < (job.run.plan.get("flushed") or 0)
 
@@ -196,22 +214,18 @@ def _is_another(job: Job) -> bool:
 
 
 @contextmanager
-def _alone(context: Context, name: str) -> Iterator[None]:
-    """Keep other recoveries of the source away, and those who follow its columns."""
+def _only(context: Context, name: str) -> Iterator[None]:
+    """Keep other recoveries of the source away."""
     context.run.mkdir(parents=True, exist_ok=True)
-    with (
-        (context.run / f"recover-{name}.lock").open("a") as mine,
-        (context.run / "refresh.lock").open("a") as all_,
-    ):
+    with (context.run / f"recover-{name}.lock").open("a") as lock:
         try:
-            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(
                 f"A recovery of {name} is under way in another process.",
                 code="RECOVER_RUNNING",
                 hint="`headrace lag` says how it does; wait for it, or end that process and run this again.",
             ) from None
-        fcntl.flock(all_, fcntl.LOCK_EX)
         yield
 
 
@@ -225,7 +239,7 @@ def _begin(context: Context, registry: Registry, name: str, say: Say) -> Job:
     if run is not None:
         say(f"going on with the recovery that was interrupted: {run.phase}")
         return job
-    registry.gap(entry, _reason(context, entry) or "its recovery has begun and is not finished")
+    registry.gap(entry, _reason(context, entry) or BEGUN)
     sinks = [sink.name for sink in registry.sinks(name)]
     with registry.begin() as session:
         session.add(RecoveryEntry(source=name, phase="stopping", begun_ms=now_ms(), plan={"sinks": sinks}))
@@ -242,6 +256,7 @@ def _reason(context: Context, entry: SourceEntry) -> str:
 
 def _refuse_other_tables(context: Context, entry: SourceEntry) -> None:
     known = [table.schema for table in entry.tables]
+    sinks = Registry(context.registry).sinks(entry.name)
     declared = {schema.table: schema.key for schema in known if schema.declared}
     with naming(entry.name):
         found = source_of(context, entry).catalogue([schema.table for schema in known], declared)
@@ -250,18 +265,24 @@ def _refuse_other_tables(context: Context, entry: SourceEntry) -> None:
             raise SourceError(
                 f"The key of {now.table} is ({', '.join(now.key)}) now and was ({', '.join(before.key)}).",
                 code="SOURCE_KEY_CHANGED",
-                hint=another_key(entry.name, [s.name for s in Registry(context.registry).sinks(entry.name)]),
+                hint=another_key(entry, sinks, now.table, between=[again(entry.name)]),
             )
 
 
-def _finish(job: Job, left_out: Sequence[LeftOut]) -> None:
-    """Take back what stood against the source before the new life began, and tell what stands now."""
+def _finish(job: Job, left_out: Sequence[LeftOut]) -> list[LeftOut]:
+    """Take back what stood against the source before the new life began, and tell what stands now.
+
+    Returns what is left out, with the commands that mend it now.
+    """
     source, sinks, begun_ms = job.source, job.sinks, job.run.plan["reading_ms"]
     if source.gap != job.run.plan.get("gap", source.gap):
         raise _again(job)
     # Before the source's own word goes: nobody is to take a table for whole that is left out.
+    beside = Beside(job)
+    left_out = beside.of(left_out)
     for one in left_out:
         tell(job.registry, source, one)
+    beside.date()
     with job.registry.begin() as session:
         session.get_one(SourceEntry, job.name).gap = None
         for sink in sinks:
@@ -270,4 +291,7 @@ def _finish(job: Job, left_out: Sequence[LeftOut]) -> None:
             delete(VerdictEntry).where(VerdictEntry.source == job.name, VerdictEntry.last_ms < begun_ms)
         )
         session.delete(session.get_one(RecoveryEntry, job.name))
+    forget(job.context, job.name)
     shutil.rmtree(job.digests("").parent, ignore_errors=True)
+    beside.begin()
+    return left_out

@@ -2,173 +2,142 @@
 
 What is followed and how: a column that is new is added to the targets, and the table is read anew, for rows
 written before would lack it; a column that is gone stays in the targets and is written no more; a column that
-became wider is widened where the store can. A change of the key, or a type that does not pass into the new
-one, is refused by name before anything is done.
+became wider is widened where the store can. A table whose key has changed is refused by name, and so is a
+target that cannot take a new type; all others are followed.
 """
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from connectors.base import Keys
-from headrace.config.pipeline import PipelineSpec, load_pipeline
+from headrace.config.pipeline import PipelineSpec, SchemaPolicy
 from headrace.control import verdicts
+from headrace.control.alone import alone
 from headrace.control.capture import capture_now, capture_of, source_of
+from headrace.control.columns import Changes, TableChange, Target, compare, there
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.gap import another_key
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import origin_of, rewrite, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runner import ensure_engine
-from headrace.control.runs.start import in_words, start, wait
+from headrace.control.runs.start import in_words, start, wait_whole
 from headrace.control.sink import opened_sink
 from headrace.control.watcher import look_now
-from headrace.model.errors import SinkError, SourceError
-from headrace.model.schema import Column, TableId, TableSchema, declared_keys
+from headrace.model.errors import SinkError
+from headrace.model.schema import TableId, TableSchema, declared_keys
+from headrace.observe.failpoints import hit
 
-__all__ = ["TableChange", "alone", "changes", "refresh"]
+__all__ = ["Followed", "follow", "refresh"]
 
 Say = Callable[[str], None]
-_Target = tuple[str, TableId]
-"""A sink and a table of it."""
+Owe = Callable[[str, Collection[TableId]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
-    """How a table differs from what was registered.
+class Followed:
+    """What sinks have followed.
 
     Args:
-        table: Which table.
-        added: New columns.
-        dropped: Columns that are gone.
-        retyped: Columns of another type, as ``name: old → new``.
-        schema: The table as it is now.
-        recreated: Whether the connector was not told of it: it was dropped and made anew, or taken out, or
-            its publication did not tell of all for a while.
+        changed: What had changed.
+        refused: Targets that cannot be given the table's new shape, with the reason; a run makes them anew.
+        away: Sinks that could not follow, with the reason. What they lack is noted.
     """
 
-    table: TableId
-    added: tuple[str, ...]
-    dropped: tuple[str, ...]
-    retyped: tuple[str, ...]
-    schema: TableSchema
-    recreated: bool = False
-
-    @property
-    def grown(self) -> bool:
-        """Whether rows of before have to be read anew."""
-        return bool(self.added) or self.recreated
-
-
-def changes(context: Context, name: str, sinks: Collection[str] | None = None) -> list[TableChange]:
-    """Return how the source's tables differ from what is mirrored; changes nothing.
-
-    Args:
-        context: The installation.
-        name: The source.
-        sinks: Whose tables are meant; all sinks' when None.
-
-    A table that is gone, or that has no key any more, is passed over: ``lag`` tells of it.
-
-    Raises:
-        SourceError: When a key has changed (``SOURCE_KEY_CHANGED``).
-    """
-    registry = Registry(context.registry)
-    entry = registry.source(name)
-    known = [table.schema for table in entry.tables]
-    # A sink that was told to ignore a change stands where it stood before.
-    for sink in _chosen(registry, name, sinks):
-        known += [table.schema_ for table in load_pipeline(context.pipelines / f"{sink.name}.json").tables]
-    named = [table.schema.table for table in entry.tables]
-    found = there(context, entry, named, declared_keys(known))
-    changed: dict[TableId, TableChange] = {}
-    all_sinks = [sink.name for sink in registry.sinks(name)]
-    for now in found:
-        for before in known:
-            if before.table == now.table and (change := _change(name, all_sinks, before, now)) is not None:
-                changed.setdefault(now.table, change)
-    today = {schema.table: schema for schema in found}
-    untold = set(source_of(context, entry).hold(capture_of(context, entry)).uncaptured)
-    if sinks is None:
-        untold |= _untold(registry, entry)
-    for table in sorted(untold & today.keys(), key=str):
-        same = TableChange(table, (), (), (), today[table])
-        changed[table] = replace(changed.get(table, same), recreated=True)
-    return list(changed.values())
-
-
-_PASSED_OVER = ("SOURCE_TABLE_MISSING", "SOURCE_NO_PRIMARY_KEY")
-
-
-def there(
-    context: Context, entry: SourceEntry, tables: Sequence[TableId], declared: Keys
-) -> list[TableSchema]:
-    """Return the schemas of those of the tables that the database has, and that have a key."""
-    source = source_of(context, entry)
-    try:
-        return source.catalogue(tables, declared)
-    except SourceError as error:
-        if error.code not in _PASSED_OVER:
-            raise
-    found: list[TableSchema] = []
-    for table in tables:
-        try:
-            found += source.catalogue([table], declared)
-        except SourceError as error:
-            if error.code not in _PASSED_OVER:
-                raise
-    return found
-
-
-def _untold(registry: Registry, entry: SourceEntry) -> set[TableId]:
-    """Return the tables of which changes were not told right, and that have not been read since."""
-    topics = {v.topic for v in verdicts.standing(registry, entry.name) if v.code in verdicts.REFRESHED}
-    return {table.schema.table for table in entry.tables if table.topic in topics}
-
-
-def _chosen(registry: Registry, source: str, sinks: Collection[str] | None) -> list[SinkEntry]:
-    return [sink for sink in registry.sinks(source) if sinks is None or sink.name in sinks]
+    changed: Changes
+    refused: Mapping[Target, SinkError] = field(default_factory=dict)
+    away: Mapping[str, SinkError] = field(default_factory=dict)
 
 
 def refresh(
-    context: Context,
-    name: str,
-    *,
-    sinks: Collection[str] | None = None,
-    read_anew: bool = True,
-    say: Say = lambda _: None,
+    context: Context, name: str, *, read_anew: bool = True, say: Say = lambda _: None
 ) -> list[TableChange]:
-    """Have sinks follow the tables' columns as they are now; return what has changed.
+    """Have all sinks follow the tables' columns as they are now; return what has changed.
 
     Args:
         context: The installation.
         name: The source.
-        sinks: Those that are to follow; all when None.
         read_anew: Whether tables with new columns are read anew, so that older rows get their values. Until
             that is done, now or by a resnapshot later, these tables are ``resync_required``.
         say: Told what happens.
 
     Raises:
-        SourceError: When a key has changed.
-        SinkError: When a store cannot follow with a table. That target goes on in its old shape, as
-            ``resync_required``; all others have followed.
+        SourceError: When a table's key has changed (``SOURCE_KEY_CHANGED``); all other tables are followed.
+        SinkError: When a store does not answer, or cannot follow with a table. That target goes on in its
+            old shape, as ``resync_required``; all others have followed.
+    """
+    done = follow(context, name, say=say)
+    grown = done.changed.grown
+    sinks = [sink.name for sink in Registry(context.registry).sinks(name) if sink.name not in done.away]
+    if grown and read_anew and (sinks or not done.away):
+        say(f"reading {len(grown)} tables anew")
+        run = start(
+            context, name, tables=grown, sinks=sinks, why="columns have changed", queue=True, spare=True
+        )
+        wait_whole(context, run.id, see=in_words(say))
+    done.changed.refuse_keys()
+    for error in done.away.values():
+        raise error
+    for (_, table), error in done.refused.items():
+        if table in grown and read_anew:
+            continue  # its run has filled another target, which serves now
+        raise SinkError(
+            error.message,
+            code=error.code,
+            hint=_rebuilt(Registry(context.registry).source(name), table),
+            table=table,
+        )
+    return done.changed.tables
+
+
+def follow(
+    context: Context,
+    name: str,
+    *,
+    sinks: Collection[str] | None = None,
+    again: bool = True,
+    owe: Owe = lambda sink, tables: None,
+    say: Say = lambda _: None,
+) -> Followed:
+    """Have sinks follow the tables' columns as they are now; nothing is read anew.
+
+    Args:
+        context: The installation.
+        name: The source.
+        sinks: Those that are to follow; all when None.
+        again: Whether targets are tried again that have refused the tables as they are.
+        owe: Told of which tables a sink will lack something until they are read anew: before anything is
+            done, for who follows may be killed, and again when that is done.
+        say: Told what happens.
+
+    Raises:
+        HeadraceError: When the database, Kafka or Connect does not answer; nobody follows then.
     """
     registry = Registry(context.registry)
     look_now(context, name)  # what it finds is mended here, too
-    with alone(context):
+    with alone(context, name, f"whoever follows the columns of {name}", say):
         seen_ms = registry.moment(name)
-        changed = changes(context, name, sinks)
-        if not changed:
-            return []
-        refused = _follow(context, registry, name, changed, _chosen(registry, name, sinks), seen_ms, say)
-        if registry.sinks(name):
+        changed = compare(context, name, sinks, again=again)
+        if not changed.tables:
+            return Followed(changed)
+        behind = [sink for sink in registry.sinks(name) if sink.name in changed.sinks]
+        for sink in behind:
+            owe(sink.name, _lacking(sink, changed))
+        _note_lacking(context, registry, behind, changed)
+        if changed.source:
+            _tell_connector(context, registry.source(name), changed.source, say)
+            _register(registry, name, changed.source)
+            hit("follow.registered", name)
+        refused, away = _give(context, registry, behind, changed, owe, say)
+        _followed_types(context, registry, name, changed, refused, seen_ms)
+        if behind:
             ensure_engine(context)
-    for change in changed:
+    mine = [changed.sinks[sink.name] for sink in behind if sink.name not in away]
+    for change in changed.tables:
+        if not any(change.table in tables for tables in (changed.source, *mine)):
+            continue  # it was noted when the others followed
         registry.note(
             f"source {name}",
             "columns changed",
@@ -179,21 +148,37 @@ def refresh(
             recreated=change.recreated,
         )
     _tell_refused(registry, registry.source(name), refused)
-    grown = [change.table for change in changed if change.grown]
-    if grown and read_anew:
-        say(f"reading {len(grown)} tables anew")
-        run = start(context, name, tables=grown, why="columns have changed", queue=True)
-        wait(context, run.id, see=in_words(say))
-    for (_, table), error in refused.items():
-        if table in grown and read_anew:
-            continue  # its run has filled another target, which serves now
-        raise SinkError(
-            error.message, code=error.code, hint=_rebuilt(registry.source(name), table), table=table
-        )
-    return changed
+    return Followed(changed, refused, away)
 
 
-def _tell_refused(registry: Registry, source: SourceEntry, refused: Mapping[_Target, SinkError]) -> None:
+def _followed_types(
+    context: Context,
+    registry: Registry,
+    name: str,
+    changed: Changes,
+    refused: Collection[Target],
+    seen_ms: int,
+) -> None:
+    """Note which sinks have followed the types of the tables that have changed.
+
+    A target that refuses them has a verdict of its own.
+    """
+    every = [sink.name for sink in registry.sinks(name)]
+    rest = compare(context, name, every, again=False)
+    tables = {change.table for change in changed.tables} - rest.source.keys()
+    topics = {t.schema.table: t.topic for t in registry.source(name).tables}
+    followed = {
+        sink: [
+            topics[table]
+            for table in tables & topics.keys()
+            if table not in rest.sinks.get(sink, ()) or (sink, table) in refused
+        ]
+        for sink in every
+    }
+    verdicts.follow_types(registry, name, followed, seen_ms)
+
+
+def _tell_refused(registry: Registry, source: SourceEntry, refused: Mapping[Target, SinkError]) -> None:
     """Note of each target that cannot be given the table's new shape that it has to be made anew."""
     topics = {table.schema.table: table.topic for table in source.tables}
     for (sink, table), error in refused.items():
@@ -205,110 +190,90 @@ def _rebuilt(source: SourceEntry, table: TableId) -> str:
     return read_anew(source, [known.schema for known in source.tables if known.schema.table == table])
 
 
-@contextmanager
-def alone(context: Context) -> Iterator[None]:
-    """Wait until nobody else follows a source of this installation."""
-    context.run.mkdir(parents=True, exist_ok=True)
-    with (context.run / "refresh.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _follow(
+def _give(
     context: Context,
     registry: Registry,
-    name: str,
-    changed: Sequence[TableChange],
     sinks: Sequence[SinkEntry],
-    seen_ms: int,
+    changed: Changes,
+    owe: Owe,
     say: Say,
-) -> dict[_Target, SinkError]:
-    schemas = {change.table: change.schema for change in changed}
-    grown = [change.table for change in changed if change.grown]
-    refused: dict[_Target, SinkError] = {}
-    with withheld(context, *(sink.name for sink in sinks)):
+) -> tuple[dict[Target, SinkError], dict[str, SinkError]]:
+    """Give sinks the tables as they are now, one after another: each rests only while it is its turn.
+
+    Returns:
+        The targets of another shape than can be given, and the sinks that could not follow at all.
+    """
+    refused: dict[Target, SinkError] = {}
+    away: dict[str, SinkError] = {}
+    for sink in sinks:
         try:
-            for sink in sinks:
-                refused |= _prepare(registry.source(name), sink, schemas, say)
-            _note_lacking(context, registry, name, grown, sinks)
-            _register(registry, name, schemas)
-            _tell_connector(context, registry.source(name), changed, say)
-            # What was read until now was read without the new columns, also by a run that has begun since.
-            _note_lacking(context, registry, name, grown, sinks)
-            if len(sinks) == len(registry.sinks(name)):
-                topics = [t.topic for t in registry.source(name).tables if t.schema.table in schemas]
-                verdicts.follow_types(registry, name, topics, seen_ms)
-        finally:
-            for sink in sinks:
-                _renew(context, registry, sink, refused)
+            with withheld(context, sink.name):
+                refused |= _give_to(context, registry, sink, changed, owe, say)
+        except SinkError as error:
+            say(f"{sink.name} does not follow: {error.message}")
+            away[sink.name] = error
+    return refused, away
+
+
+def _give_to(
+    context: Context, registry: Registry, sink: SinkEntry, changed: Changes, owe: Owe, say: Say
+) -> dict[Target, SinkError]:
+    mine = changed.sinks[sink.name]
+    refused = _prepare(sink, mine, say)
+    # What was read until now was read without the new columns, also by a run that has begun since.
+    _note_lacking(context, registry, [sink], changed)
+    # A target that refuses is made anew by the run that reads its table.
+    unfit = {table for _, table in refused}
+    owe(sink.name, unfit | _lacking(sink, changed))
+    given = {table: change.schema for table, change in mine.items() if table not in unfit}
+    _renew(context, registry, sink, given)
     return refused
 
 
-def _change(source: str, sinks: Sequence[str], known: TableSchema, now: TableSchema) -> TableChange | None:
-    if known.key != now.key:
-        raise SourceError(
-            f"The key of {now.table} has changed from ({', '.join(known.key)}) to ({', '.join(now.key)}).",
-            code="SOURCE_KEY_CHANGED",
-            hint=another_key(source, sinks),
-        )
-    before, after = known.by_name, now.by_name
-    both = [name for name in after if name in before and _kind(before[name]) != _kind(after[name])]
-    change = TableChange(
-        now.table,
-        # What was recorded before tells nothing of a column that was, or will be, looked up.
-        added=tuple(n for n in after if n not in before or before[n].computed != after[n].computed),
-        dropped=tuple(name for name in before if name not in after),
-        retyped=tuple(f"{name}: {before[name].native} → {after[name].native}" for name in both),
-        schema=now,
-    )
-    return change if change.added or change.dropped or change.retyped else None
+def _lacking(sink: SinkEntry, changed: Changes) -> set[TableId]:
+    """Return the tables of which a sink's rows of before are not as they are to be."""
+    emptied = sink.on_schema_change == SchemaPolicy.EVOLVE.value
+    mine = changed.sinks[sink.name].items()
+    return {table for table, change in mine if change.grown or (change.dropped and emptied)}
 
 
-def _kind(column: Column) -> tuple[object, ...]:
-    return column.type, column.dimensions, column.precision, column.scale, column.native
-
-
-def _prepare(
-    source: SourceEntry, entry: SinkEntry, schemas: Mapping[TableId, TableSchema], say: Say
-) -> dict[_Target, SinkError]:
+def _prepare(entry: SinkEntry, changed: Mapping[TableId, TableChange], say: Say) -> dict[Target, SinkError]:
     """Give targets their tables' new columns; return those of another shape than can be given."""
-    mine = {table.schema.table for table in source.tables if table.topic in entry.tables}
-    refused: dict[_Target, SinkError] = {}
+    refused: dict[Target, SinkError] = {}
     with opened_sink(entry) as sink:
-        for table, schema in schemas.items():
-            if table in mine:
-                say(f"{entry.name}: following the columns of {table}")
-                try:
-                    sink.prepare(schema)
-                except SinkError as error:
-                    if error.table is None:
-                        raise
-                    refused[entry.name, table] = error
+        for table, change in changed.items():
+            say(f"{entry.name}: following the columns of {table}")
+            try:
+                sink.prepare(change.schema)
+            except SinkError as error:
+                if error.table is None:
+                    raise
+                refused[entry.name, table] = error
     return refused
 
 
-def _register(registry: Registry, name: str, schemas: Mapping[TableId, TableSchema]) -> None:
+def _register(registry: Registry, name: str, changed: Mapping[TableId, TableChange]) -> None:
     """Note the tables as they are now."""
     with registry.begin() as session:
         for table in session.get_one(SourceEntry, name).tables:
-            now = schemas.get(table.schema.table)
+            now = changed.get(table.schema.table)
             if now is not None:
-                table.table = now.as_dict()
+                table.table = now.schema.as_dict()
 
 
-def _note_lacking(
-    context: Context, registry: Registry, name: str, grown: Sequence[TableId], sinks: Sequence[SinkEntry]
-) -> None:
+def _note_lacking(context: Context, registry: Registry, sinks: Sequence[SinkEntry], changed: Changes) -> None:
     """Note that rows of before lack what has been added."""
-    topics = [table.topic for table in registry.source(name).tables if table.schema.table in grown]
-    ends = {topic: end for (topic, _), (_, end) in Kafka(context.kafka_bootstrap).ends(topics).items()}
     for sink in sinks:
-        mine = {topic: end for topic, end in ends.items() if topic in sink.tables}
-        if mine:
-            registry.incomplete(sink.name, mine)
+        grown = {table for table, change in changed.sinks[sink.name].items() if change.grown}
+        topics = [t.topic for t in registry.source(sink.source).tables if t.schema.table in grown]
+        if topics:
+            ends = Kafka(context.kafka_bootstrap).ends(topics)
+            registry.incomplete(sink.name, {topic: end for (topic, _), (_, end) in ends.items()})
 
 
-def _tell_connector(context: Context, entry: SourceEntry, changed: Sequence[TableChange], say: Say) -> None:
+def _tell_connector(
+    context: Context, entry: SourceEntry, changed: Mapping[TableId, TableChange], say: Say
+) -> None:
     """Give the connector the columns to leave out, when there are others now."""
     source, capture = source_of(context, entry), capture_of(context, entry)
     schemas = [schema.table for schema in capture.tables]
@@ -322,7 +287,7 @@ def _tell_connector(context: Context, entry: SourceEntry, changed: Sequence[Tabl
             kept = {name: value for name, value in (has or wanted).items() if name != _LEFT_OUT}
             told = {_LEFT_OUT: wanted[_LEFT_OUT]} if _LEFT_OUT in wanted else {}
             connect.create(capture.connector, {**kept, **told})
-        if any(change.recreated for change in changed):
+        if any(change.recreated for change in changed.values()):
             source.publish(capture)
         # It learns a table's columns from the first change after them, which a snapshot does not wait for.
         say("letting the connector read the columns anew")
@@ -333,18 +298,16 @@ _LEFT_OUT = "column.exclude.list"
 
 
 def _renew(
-    context: Context, registry: Registry, sink: SinkEntry, refused: Mapping[_Target, SinkError]
+    context: Context, registry: Registry, sink: SinkEntry, schemas: Mapping[TableId, TableSchema]
 ) -> None:
-    """Tell the sink's query of the tables as they are now, where their targets could follow."""
-    tables = {
-        table.topic: table.table
-        for table in registry.source(sink.source).tables
-        if (sink.name, table.schema.table) not in refused
-    }
+    """Tell the sink's query of tables as they are now."""
 
     def now(spec: PipelineSpec) -> Mapping[str, object]:
         known = (
-            table.model_copy(update={"table": tables.get(table.topic, table.table)}) for table in spec.tables
+            table.model_copy(update={"table": schemas[table.schema_.table].as_dict()})
+            if table.schema_.table in schemas
+            else table
+            for table in spec.tables
         )
         # A file of before may not say whom to ask for values that no record carries.
         return {"tables": tuple(known), "origin": origin_of(context, registry.source(sink.source))}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from connectors.base import Wait
 from connectors.registry import why_unreadable
-from headrace.control.registry import SourceEntry
+from headrace.control.registry import SinkEntry, SourceEntry
 from headrace.model.errors import HeadraceError
-from headrace.model.schema import TableSchema
+from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["read_anew", "recover", "then", "waiting_for"]
+__all__ = ["another_key", "read_anew", "recover", "take_in", "then", "waiting_for"]
 
 _NAMED = 3
 
@@ -32,6 +32,41 @@ def read_anew(source: SourceEntry, tables: Sequence[TableSchema] = (), *, sweep_
     named = [str(schema.table) for schema in tables]
     options = ["--sweep-many"] if sweep_many else []
     return shlex.join(["headrace", "resnapshot", source.name, *named, *options])
+
+
+def take_in(source: str, tables: Iterable[TableId]) -> str:
+    """Return the command that has a source capture further tables, and that goes on with that."""
+    return shlex.join(["headrace", "source", "tables", "add", source, *map(str, tables)])
+
+
+def another_key(
+    source: SourceEntry, sinks: Sequence[SinkEntry], table: TableId, *, between: Sequence[str] = ()
+) -> str:
+    """Return what to do when a table has another key: other rows are meant than those mirrored.
+
+    Args:
+        source: The source.
+        sinks: All of its sinks.
+        table: Which table. It is taken out with its targets, and taken in anew.
+        between: Commands to run before it is taken in.
+    """
+    if len(source.tables) == 1:  # a source without a table cannot be
+        removing = "".join(f"headrace sink remove {sink.name} --purge; " for sink in sinks)
+        return f"{removing}headrace source remove {source.name}; then add them again"
+    others = {one.topic for one in source.tables if one.schema.table != table}
+    mirrors = [sink for sink in sinks if sink.tables.keys() - others]
+    alone = [sink.name for sink in mirrors if not sink.tables.keys() & others]  # nor can such a sink
+    named = [sink.name for sink in mirrors if sink.name not in alone]
+    unnamed = [sink.name for sink in sinks if others <= sink.tables.keys()]
+    options = [word for name in named for word in ("--sink", name)] if named != unnamed else []
+    tables = ["headrace", "source", "tables"]
+    commands = [
+        *(shlex.join(["headrace", "sink", "remove", name, "--purge"]) for name in alone),
+        shlex.join([*tables, "remove", source.name, str(table), "--purge"]),
+        *between,
+        shlex.join([*tables, "add", source.name, str(table), *options]),
+    ]
+    return " && ".join(commands) + (f"; then add {', '.join(alone)} again" if alone else "")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.debts import forget
 from headrace.control.epochs import next_epochs
 from headrace.control.first_load import leave_to_run, wait_loaded
 from headrace.control.fitness import refuse_unfit, refuse_unmeant, shared_topics, without_unfit
@@ -223,6 +224,7 @@ def remove(
     if apart:
         say(f"what does not answer keeps: {', '.join(apart)}")
     left = replace(left, apart=tuple(apart))
+    forget(context, name)
     _unregister(registry, name)
     secret_of(context, name).forget()
     registry.note(f"source {name}", "removed", left=[*left.statements, *left.apart])

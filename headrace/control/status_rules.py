@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.config.pipeline import SchemaPolicy
-from headrace.control.gap import START_OVER, another_key
+from headrace.control.gap import START_OVER
 from headrace.control.history import moved
 from headrace.control.limits import kafka_forgets, slot_is_near_its_end
 from headrace.control.looks import LOOKS_EVERY_S
 from headrace.control.observation import SinkSeen, SourceSeen
 from headrace.control.progress import TableProgress
 from headrace.control.registry import SinkEntry, SourceTableEntry
-from headrace.control.remedies import read_anew, waiting_for
+from headrace.control.remedies import another_key, read_anew, waiting_for
 from headrace.control.snapshot import MOST_ATTEMPTS
 from headrace.control.verdicts import EVERY_SINK, ORDER, RESTARTED, State, Verdict
 from headrace.model.errors import named
@@ -186,7 +186,7 @@ def table_verdict(
         stands,
         _uncaptured(source, table),
         _weakness(source, table),
-        _another_key(source, counters),
+        _another_key(source, table, counters),
         _rows_behind(source, sink.entry, table, counters),
         _other_columns(source, sink.entry, counters),
         unwatched,
@@ -345,12 +345,12 @@ def _ignored(sink: SinkEntry, counters: TableProgress) -> str:
     return f"{said}: ignored, as the sink is told to" if said else ""
 
 
-def _another_key(source: SourceSeen, counters: TableProgress) -> Verdict | None:
+def _another_key(source: SourceSeen, table: SourceTableEntry, counters: TableProgress) -> Verdict | None:
     key = (counters.drift or {}).get("key")
     if not key:
         return None
     said = f"the table's key is ({', '.join(key)}) now: other rows are meant than those mirrored"
-    return Verdict(State.FAILED, said, another_key(source.entry.name, source.sinks))
+    return Verdict(State.FAILED, said, another_key(source.entry, source.sinks, table.schema.table))
 
 
 def _rows_behind(

@@ -25,6 +25,7 @@ def ask_sweep(
     table: SourceTableEntry,
     marks: Sequence[int],
     limit: tuple[int, float] | None = None,
+    heed: Callable[[], object] = lambda: None,
 ) -> Mapping[str, int]:
     """Have the sink's query remove rows older than the marks, by partition; return what it found and did.
 
@@ -34,6 +35,7 @@ def ask_sweep(
         table: The table.
         marks: Per partition: the first offset that stays.
         limit: Rows and share of the table's rows; when more than both would go, none goes.
+        heed: Called while the query has not come to it; raises when nobody waits for it any more.
 
     Returns:
         ``older``, ``total``, ``removed``: rows; ``refused``: whether it was more than the limit.
@@ -44,7 +46,7 @@ def ask_sweep(
     name = str(table.schema.table)
     versions = [Position(table.epoch, at, partition).version for partition, at in enumerate(marks)]
     request = Request(sweep={name: versions}, sweep_limit=limit)
-    found: Mapping[str, int] = ask(context, sink, request, timeout=_ANSWER_S)["swept"][name]
+    found: Mapping[str, int] = ask(context, sink, request, timeout=_ANSWER_S, heed=heed)["swept"][name]
     return found
 
 

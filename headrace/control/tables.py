@@ -7,7 +7,6 @@ are applied all the while; only the connector starts over once, which takes some
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,11 +14,14 @@ from typing import Any
 
 from connectors.base import Capture, Keys, topic_of
 from headrace.config.pipeline import load_pipeline
+from headrace.control import remedies
+from headrace.control.alone import alone
 from headrace.control.capture import capture_now, capture_of, source_of
 from headrace.control.claims import refuse_own
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.epochs import next_epochs
+from headrace.control.first_load import being_taken_in
 from headrace.control.fitness import (
     OURS_ALREADY,
     refuse_not_streaming,
@@ -31,14 +33,13 @@ from headrace.control.gap import gap_error
 from headrace.control.kafka import Kafka
 from headrace.control.newcomers import listed, named
 from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withheld
-from headrace.control.refresh import alone
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import active, topics_of
-from headrace.control.runs.start import in_words, sinks_of, start, wait
+from headrace.control.runs.start import in_words, sinks_of, start, wait_whole
 from headrace.control.sink import opened_sink
 from headrace.control.source import topics_of as every_topic
 from headrace.control.targets import begin, create, refuse_shared
-from headrace.control.verdicts import FIRST_LOAD, State, Verdict, over, record, standing
+from headrace.control.verdicts import FIRST_LOAD, over, record, standing
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
 from headrace.model.schema import TableId
@@ -79,7 +80,7 @@ def take_in(
     """
     registry = Registry(context.registry)
     wanted = list(dict.fromkeys(tables))
-    with alone(context):
+    with alone(context, name, "a command that takes tables in", say):
         entry = registry.source(name)
         _refuse_captured(registry, entry, wanted)
         if entry.gap:
@@ -108,7 +109,7 @@ def take_in(
     if new:
         registry.note(f"source {name}", "tables taken in", tables=[str(table) for table in new], run=run.id)
     if wait_loaded:
-        wait(context, run.id, see=in_words(say))
+        wait_whole(context, run.id, see=in_words(say))
     return run.id
 
 
@@ -191,10 +192,9 @@ def _register(
         targets = {sink.name: _targets(context, registry, sink, made, say) for sink in chosen}
         # Before it is noted: a look that finds it noted and not published would take it for lost.
         source.publish(capture)
-        command = shlex.join(["headrace", "source", "tables", "add", entry.name, *map(str, tables)])
+        told = being_taken_in(remedies.take_in(entry.name, tables))
         for topic in topics:
             undo.callback(over, registry, entry.name, topic, FIRST_LOAD)
-        told = Verdict(State.SNAPSHOTTING, "the rows that the table had are being read", command)
         record(registry, entry, topics, FIRST_LOAD, told)
         with registry.begin() as session:
             session.add_all(made)

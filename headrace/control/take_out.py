@@ -11,15 +11,16 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
+from headrace.control.alone import alone
 from headrace.control.capture import capture_now, capture_of, source_of
 from headrace.control.claims import strangers
+from headrace.control.columns import there
 from headrace.control.context import Context
 from headrace.control.entries import ResnapshotEntry, VerdictEntry
 from headrace.control.fitness import refuse_not_streaming
 from headrace.control.kafka import Kafka
 from headrace.control.newcomers import listed, named
 from headrace.control.pipelines import rewrite, spec_path, withheld
-from headrace.control.refresh import alone, there
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import OPEN, all_of, topics_of
 from headrace.control.sink import opened_sink, tables_of
@@ -60,7 +61,7 @@ def take_out(
         SinkError: When a store does not remove its target. The table is still captured then.
     """
     registry = Registry(context.registry)
-    with alone(context):
+    with alone(context, name, "a command that takes tables out", say):
         entry = registry.source(name)
         gone = _chosen(entry, tables)
         topics = {table.topic for table in gone}

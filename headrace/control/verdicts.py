@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -171,26 +171,40 @@ def healed(registry: Registry, source: str, topic: str, sink: str, begun_ms: int
                 session.delete(found)
 
 
-def follow_types(registry: Registry, source: str, topics: Iterable[str], seen_ms: int) -> None:
-    """Note that rows are decoded by the new types from now on; those of before are still wrong.
+def follow_types(
+    registry: Registry, source: str, followed: Mapping[str, Iterable[str]], seen_ms: int
+) -> None:
+    """Note that sinks decode rows by the new types from now on; what they hold of before is still wrong.
+
+    What was said of every sink is said of each one then, for each follows in its own time.
 
     Args:
         registry: The installation's registry.
         source: The source.
-        topics: Of which tables.
+        followed: Sink → topics of the tables that it decodes by the new types.
         seen_ms: When the types were looked up. What was told later may be of yet another type.
     """
     with registry.begin() as session:
-        for topic in topics:
-            found = session.get(VerdictEntry, (source, topic, EVERY_SINK, RETYPED))
-            if found is not None and found.last_ms < seen_ms:
-                told = {name: getattr(found, name) for name in _KEPT}
-                # What was read until now was read by the old ones.
-                told |= {"last_ms": moment(session, source), "healed": {}}
-                session.delete(found)
-                session.merge(
-                    VerdictEntry(source=source, topic=topic, sink=EVERY_SINK, code=_FOLLOWED, **told)
-                )
+        entries = session.scalars(select(SinkEntry).where(SinkEntry.source == source))
+        needed = {entry.name: entry.tables for entry in entries}
+        query = select(VerdictEntry).where(
+            VerdictEntry.source == source, VerdictEntry.code == RETYPED, VerdictEntry.last_ms < seen_ms
+        )
+        changed = {topic for topics in followed.values() for topic in topics}
+        # What was read until now was read by the old ones.
+        now = moment(session, source)
+        for found in session.scalars(query).all():
+            if found.topic not in changed:
+                continue
+            told = {name: getattr(found, name) for name in ("source", "topic", *_KEPT)} | {"healed": {}}
+            before = found.last_ms
+            session.delete(found)
+            session.flush()
+            for sink in needed if found.sink == EVERY_SINK else (found.sink,):
+                if found.topic in followed.get(sink, ()):
+                    session.merge(VerdictEntry(**told, sink=sink, code=_FOLLOWED, last_ms=now))
+                elif found.topic in needed.get(sink, ()):
+                    session.merge(VerdictEntry(**told, sink=sink, code=RETYPED, last_ms=before))
 
 
 def standing(registry: Registry, source: str) -> Sequence[VerdictEntry]:

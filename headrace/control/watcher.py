@@ -39,13 +39,13 @@ from headrace.control.entries import WatchEntry
 from headrace.control.failover import open_fence
 from headrace.control.first_load import begin_runs, begun_again, read_again
 from headrace.control.follow import COLUMNS_SEEN
-from headrace.control.gap import another_key, gap_between
+from headrace.control.gap import gap_between
 from headrace.control.history import moved
 from headrace.control.kafka import Kafka
 from headrace.control.looks import BEAT, LOOKS_EVERY_S, beat, note_look
 from headrace.control.newcomers import listed
 from headrace.control.registry import Registry, SourceEntry, living, now_ms
-from headrace.control.remedies import read_anew
+from headrace.control.remedies import another_key, read_anew
 from headrace.control.revival import Revival
 from headrace.control.verdicts import REFRESHED, State, Verdict, over, record, standing
 from headrace.model.errors import HeadraceError, UsageError
@@ -185,7 +185,7 @@ def _verdict(registry: Registry, source: str, trouble: Trouble) -> Verdict:
     if not trouble.lost:
         return Verdict(State.DEGRADED, trouble.reason, trouble.statement)
     if trouble.code == "KEY_CHANGED":
-        remedy = another_key(source, [sink.name for sink in registry.sinks(source)])
+        remedy = another_key(registry.source(source), registry.sinks(source), trouble.table)
         return Verdict(State.FAILED, trouble.reason, remedy)
     again = f"headrace source refresh {source}"
     if trouble.code in ("TABLE_GONE", "TABLE_ATTACHED"):
@@ -213,6 +213,8 @@ def _columns(
         now = sight.columns.get(schema.table)
         if now is None or set(now) == set(schema.by_name):
             continue
+        if (table.topic, "KEY_CHANGED") in seen:
+            continue  # nobody follows it
         added, gone = sorted(set(now) - set(schema.by_name)), sorted(set(schema.by_name) - set(now))
         told = [f"added: {', '.join(added)}"] if added else []
         told += [f"missing: {', '.join(gone)}"] if gone else []

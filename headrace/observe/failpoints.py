@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headrace.model.errors import HeadraceError
 
-__all__ = ["POINTS", "POINTS_OF", "POINTS_OF_SWITCH", "hit"]
+__all__ = ["POINTS", "POINTS_OF", "POINTS_OF_FOLLOWER", "POINTS_OF_SWITCH", "hit"]
 
 POINTS = (
     "batch.planned",
@@ -34,7 +34,10 @@ POINTS_OF = {"delta": ("delta.before_commit", "delta.after_commit")}
 POINTS_OF_SWITCH = ("switch.before", "switch.page", "switch.after", "switch.settled")
 """Points that a shadow passes on its way into the place of the serving target."""
 
-_KNOWN = frozenset(POINTS).union(*POINTS_OF.values(), POINTS_OF_SWITCH)
+POINTS_OF_FOLLOWER = ("follow.registered",)
+"""Points that whoever has sinks follow columns passes."""
+
+_KNOWN = frozenset(POINTS).union(*POINTS_OF.values(), POINTS_OF_SWITCH, POINTS_OF_FOLLOWER)
 
 _visits: dict[str, int] = {}
 

@@ -81,9 +81,15 @@ class Place:
         mark.touch()
         shutil.chown(mark, self.data.owner(), self.data.group())
         self.up()
-        with suppress(psycopg.OperationalError):  # Connect's sessions may have all places
-            self.database.run("SELECT pg_promote()")
-        until(lambda: not self.database.value("SELECT pg_is_in_recovery()"))
+
+        def took_over() -> bool:
+            with suppress(psycopg.OperationalError):  # Connect's sessions may have all places
+                if not self.database.value("SELECT pg_is_in_recovery()"):
+                    return True
+                self.database.run("SELECT pg_promote()")
+            return False
+
+        until(took_over)
 
     def mark(self) -> int:
         """Return the watcher's mark in the database, microseconds."""

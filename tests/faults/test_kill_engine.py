@@ -10,6 +10,7 @@ import pytest
 
 from headrace.control.runner import engine_state, ensure_engine, stop_engine
 from headrace.observe.failpoints import POINTS, POINTS_OF
+from tests.support.patience import WAIT_S
 from tests.support.shop import Shop
 from tests.support.waiting import elapse, until
 
@@ -41,7 +42,7 @@ def test_the_driver_is_killed_while_people_write_and_comes_back_by_itself(shop: 
     os.kill(first, signal.SIGKILL)
     wait_for_another(shop, first)
     elapse(1.0)
-    assert stop_engine(shop.context.run)  # asked to end, in the middle of a batch, it does so
+    assert stop_engine(shop.context.run, grace=WAIT_S)  # asked to end, in the middle of a batch, it does so
     assert engine_state(shop.context.progress)["state"] == "stopped"
     ensure_engine(shop.context)
     assert people.stop().changes > 400

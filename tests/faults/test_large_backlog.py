@@ -16,7 +16,7 @@ from headrace.control.registry import Registry
 from headrace.control.runner import engine_state
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.stack import RunningStack
-from tests.support.waiting import until
+from tests.support.waiting import settle, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -69,7 +69,7 @@ def test_a_backlog_of_large_rows_is_applied_by_the_same_engine(stack: RunningSta
         before = driver(mirror)
         with memory_of(before) as taken:
             mirror.resume(*KINDS)
-            mirror.settle()
+            settle(mirror.context, 300)
         assert driver(mirror) == before
         for entry in Registry(mirror.context.registry).sinks("backlog"):
             with closing(sink.open_sink(entry)) as opened:

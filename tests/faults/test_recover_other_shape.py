@@ -26,8 +26,10 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
         "shape",
         "CREATE TABLE things (id int PRIMARY KEY, at date)",
         "CREATE TABLE goes (id int PRIMARY KEY)",
+        "CREATE TABLE parts (id int PRIMARY KEY)",
         "INSERT INTO things SELECT i, date '2024-02-29' + i FROM generate_series(1, 50) i",
         "INSERT INTO goes SELECT generate_series(1, 5)",
+        "INSERT INTO parts SELECT generate_series(1, 5)",
     ) as made:
         made.settle()
         yield made
@@ -88,6 +90,26 @@ def test_a_table_that_is_gone_is_taken_out_of_a_source_that_is_to_be_recovered(m
     carry_out(remedy(mirror), mirror.stack.home.root, mirror.database.run)
     mirror.settle()
     assert {rows["1"]["at"] for rows in mirror.stored("things").values()} == {1924992000000000}
+
+
+def test_a_table_of_another_key_is_taken_out_before_the_recovery_and_in_after_it(mirror: Mirror) -> None:
+    mirror.database.run(
+        "ALTER TABLE parts DROP CONSTRAINT parts_pkey, ADD COLUMN part int NOT NULL DEFAULT 0",
+        "ALTER TABLE parts ADD PRIMARY KEY (id, part)",
+    )
+    lose_the_slot(mirror)
+    home = mirror.stack.home.root
+    told = refused(home, *remedy(mirror).split()[1:])
+    assert told["code"] == "SOURCE_KEY_CHANGED"
+    commands = told["hint"].split(" && ")
+    assert [command.split()[1] for command in commands] == ["source", "recover", "source"]
+    for command in commands:
+        carry_out(command, home, mirror.database.run)
+    mirror.database.run("INSERT INTO parts VALUES (1, 1)")
+    mirror.settle()
+    assert {len(rows) for rows in mirror.stored("parts").values()} == {6}
+    assert {len(rows) for rows in mirror.stored("things").values()} == {51}
+    carry_out("headrace source tables remove shape public.parts --purge", home, mirror.database.run)
 
 
 def test_a_table_of_another_key_keeps_a_source_from_being_recovered_until_it_is_added_anew(

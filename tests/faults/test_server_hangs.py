@@ -14,7 +14,6 @@ import pytest
 
 from headrace.control.kafka import Kafka
 from headrace.control.lag import State, measure
-from headrace.control.progress import read_progress
 from headrace.control.registry import Registry
 from headrace.control.sink import open_sink
 from headrace.observe import pidfile
@@ -102,10 +101,6 @@ def test_a_store_that_hangs_amid_a_large_batch_keeps_no_other_from_large_batches
         with hanging(shop, "elasticsearch"):
             mirror.resume("cache")
             until(lambda: stored("cache") == ROWS * len(tables))
-            # All the while the first tasks wait: none has been given up and made room.
-            progress = read_progress(mirror.context.progress, "hungsearch")
-            assert progress is not None
-            assert progress.state != "degraded"
             assert not mirror.in_sync
         mirror.settle()
         assert stored("search") == ROWS * len(tables)

@@ -37,7 +37,7 @@ def test_it_is_not_green_before_the_rows_are_gone_that_the_run_finds_gone(stack:
         mirror.settle()
         mirror.database.run(*HIDDEN)
         registry = Registry(mirror.context.registry)
-        run = runs.start(mirror.context, "beside", tables=[ITEMS], rows_per_second=600)
+        run = runs.start(mirror.context, "beside", tables=[ITEMS], rows_per_second=100)
         until(lambda: sum(run_of(registry, run.id).counts.get("read", {}).values()) > 100)
         kept = {"url": stack.endpoints.redis_url, "key_prefix": "late:"}
         sink.add(mirror.context, "besidelate", "redis", settings=kept, source="beside")

@@ -89,3 +89,41 @@ def test_rows_that_change_all_the_time_are_told_with_what_helps(mirror: Mirror) 
     runs.wait(mirror.context, newest.id)
     mirror.database.run("DROP TRIGGER late ON headrace.part_signal")
     assert_equal(mirror)
+
+
+MANY = 10_500
+ONCE = """
+CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.type = 'snapshot-window-open' AND NOT EXISTS (SELECT FROM fired) THEN
+    INSERT INTO fired DEFAULT VALUES;
+    UPDATE items SET seen = seen + 1;
+  END IF;
+  RETURN NEW;
+END $$
+"""
+
+
+def test_more_rows_than_are_read_at_once_twenty_times_are_read_once_more(stack: RunningStack) -> None:
+    """Its time is that of more than twenty requests to the connector, one after the other."""
+    with mirrored(
+        stack,
+        "bulk",
+        "CREATE TABLE items (id int PRIMARY KEY, seen int NOT NULL, body text) WITH (toast_tuple_target=128)",
+        "ALTER TABLE items ALTER body SET STORAGE EXTERNAL",
+        f"INSERT INTO items SELECT i, 0, repeat('b', 300) FROM generate_series(1, {MANY}) i",
+        "CREATE TABLE fired (id serial PRIMARY KEY)",
+        settings={"snapshot_chunk_rows": MANY},
+    ) as made:
+        made.settle()
+        made.database.run(ONCE, TRIGGER.replace("part_signal", "bulk_signal"))
+        made.database.run(
+            "ALTER PUBLICATION headrace_bulk DROP TABLE items",
+            "UPDATE items SET body = repeat('c', 300)",
+            "ALTER PUBLICATION headrace_bulk ADD TABLE items",
+        )
+        runs.resnapshot(made.context, "bulk", tables=[ITEMS])
+        made.settle()
+        assert made.database.value("SELECT count(*) FROM items WHERE seen = 1") == MANY
+        for name, rows in made.stored("items").items():
+            assert {(row["body"], row["seen"]) for row in rows.values()} == {("c" * 300, 1)}, name

@@ -14,6 +14,7 @@ from headrace.control.runs.repository import run_of
 from headrace.control.verdicts import State
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
+from tests.support.locked import redis_locked
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.search import Server
 from tests.support.stack import RunningStack
@@ -103,3 +104,18 @@ def test_a_table_that_refuses_keeps_no_other_of_its_run_from_being_healed(mirror
     mirror.settle()
     assert keys(mirror, "good") == [{str(key) for key in range(1, 31) if key not in (7, 8)}] * len(sinks)
     assert keys(mirror, "bad") == [{str(key) for key in range(1, 31) if key != 7}] * len(sinks)
+
+
+def test_a_store_that_lets_nobody_in_keeps_no_other_from_being_made_right(mirror: Mirror) -> None:
+    delete_untold(mirror, "good", 9)
+    with redis_locked(mirror.stack):
+        run = runs.start(mirror.context, NAME, tables=[TableId("public", "good")])
+
+        def others_swept() -> bool:
+            swept: dict[str, object] = now(mirror, run).counts.get("swept", {})
+            return {f"{NAME}search", f"{NAME}lake"} <= swept.keys()
+
+        until(others_swept, why=lambda: (now(mirror, run).phase, now(mirror, run).reason))
+    assert runs.wait(mirror.context, run.id, patient=True).phase == "completed"
+    mirror.settle()
+    assert keys(mirror, "good") == [{str(key) for key in range(1, 31) if key != 9}] * len(KINDS)

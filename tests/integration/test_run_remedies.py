@@ -18,7 +18,7 @@ from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry, ResnapshotEntry
 from headrace.control.runs import start as runs
-from headrace.control.runs.repository import run_of
+from headrace.control.runs.repository import all_of, run_of
 from headrace.control.runs.sweeping import UNSWEPT
 from headrace.control.verdicts import standing
 from headrace.model.schema import TableId
@@ -34,7 +34,8 @@ pytestmark = [
     pytest.mark.usefixtures("honest"),
 ]
 
-ITEMS = TableId("public", "items")
+ITEMS, OTHERS = TableId("public", "items"), TableId("public", "others")
+TABLES = ("items", '"odd.name"', "others")
 ROWS = 3_000
 
 
@@ -76,6 +77,11 @@ class Depot:
         assert {str(row.get("id")): row.get("name") for row in values} == wanted
         assert not self.strays()
 
+    def word(self, table: str) -> tuple[str, str]:
+        """Return the state of a table, and its remedy."""
+        found = next(told for told in lag.measure(self.context).tables if told.table == table)
+        return found.state.value, found.remedy
+
     def refused(self, *words: str) -> dict[str, Any]:
         """Return the error that a command prints."""
         return refused(self.context.registry.parent, *words)
@@ -90,9 +96,9 @@ class Depot:
         """Carry a hint out; return what its command prints."""
         return carry_out(hint, self.context.registry.parent, self.database.run)
 
-    def read_slowly(self) -> ResnapshotEntry:
+    def read_slowly(self, *tables: TableId) -> ResnapshotEntry:
         """Start a run and return it once it reads, for a good while."""
-        run = runs.start(self.context, "hired", tables=[ITEMS], rows_per_second=400)
+        run = runs.start(self.context, "hired", tables=tables or [ITEMS], rows_per_second=400)
 
         def begun() -> bool:
             now = run_of(Registry(self.context.registry), run.id)
@@ -149,6 +155,18 @@ def test_a_run_that_could_not_read_a_table_is_resumed_as_it_is_told(depot: Depot
     assert (again["code"], again["hint"]) == (told["code"], told["hint"])
     assert depot.strays()
     depot.mended(told["hint"])
+    depot.assert_equal()
+
+
+def test_a_table_that_could_not_be_read_keeps_no_other_of_its_run_from_being_made_right(depot: Depot) -> None:
+    depot.stray()
+    run = depot.read_slowly(ITEMS, OTHERS)
+    depot.database.run("REVOKE SELECT ON others FROM hired")
+    done = json.loads(depot.headrace("resnapshot", "wait", run.id, "--json", code=1))
+    assert (done["state"], done["tables"], done["swept"]) == ("completed", ["public.items"], 1)
+    said, _, remedy = done["left_out"]["public.others"].partition("may not be read. ")
+    assert remedy.endswith(" -- then: headrace resnapshot hired public.others"), said
+    depot.mended(remedy)
     depot.assert_equal()
 
 
@@ -278,3 +296,21 @@ def test_a_run_that_passed_over_rows_removes_nothing_and_is_resumed_as_it_is_tol
     assert told["code"] == "RESNAPSHOT_UNREADABLE"
     depot.mended(told["hint"])
     depot.assert_equal()
+
+
+def test_tables_that_cannot_be_read_anew_keep_no_other_from_being_followed(depot: Depot) -> None:
+    grown = [f"ALTER TABLE {table} ADD COLUMN shelf int NOT NULL DEFAULT 3" for table in TABLES]
+    depot.database.run(*grown)
+
+    def shelf(name: str) -> Any:
+        return json.loads(depot.cache.get(f"hired:{name}:1") or "{}").get("shelf")
+
+    until(lambda: shelf("items") == 3)
+    until(lambda: depot.word("public.items")[0] == "streaming", why=lambda: depot.word("public.items"))
+    until(lambda: depot.word("public.odd.name") == ("resync_required", "headrace recover hired"))
+    newest = all_of(Registry(depot.context.registry), "hired")[0]
+    assert (newest.phase, newest.why) == ("completed", "columns have changed")
+    assert newest.plan["left_out"].keys() == {"public.odd.name"}
+    depot.mended(depot.word("public.odd.name")[1])
+    depot.assert_equal()
+    assert shelf("odd%2Ename") == 3

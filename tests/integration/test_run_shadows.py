@@ -18,6 +18,7 @@ from headrace.control.runner import ensure_engine, stop_engine
 from headrace.control.runs import start as runs
 from headrace.control.runs.repository import run_of
 from headrace.model.schema import TableId
+from tests.support.locked import redis_locked
 from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
 from tests.support.remedy import carry_out, refused, steps
 from tests.support.search import Server
@@ -108,7 +109,7 @@ class Beside:
         wanted = self.wanted()
         for name, rows in self.mirror.stored("things").items():
             assert rows == wanted, name
-        assert self.shadows() == {}
+        until(lambda: self.shadows() == {}, why=self.shadows)
 
     def unfinished(self) -> str:
         """Return a run that has filled its shadows, and waits for a person's word."""
@@ -174,6 +175,18 @@ def test_an_abort_while_a_sink_rests_leaves_nothing_of_the_shadows(beside: Besid
     assert beside.stored() == served
     beside.mirror.resume("cache")
     until(lambda: beside.told() == before, why=beside.told)
+    beside.mended()
+
+
+def test_what_a_store_that_was_away_at_an_abort_keeps_is_removed_by_the_next_run(beside: Beside) -> None:
+    beside.lost()
+    beside.condemned()
+    run = beside.unfinished()
+    with redis_locked(beside.mirror.stack):
+        beside.headrace("resnapshot", "abort", run)
+    reason = json.loads(beside.headrace("resnapshot", "show", run, "--json"))["reason"]
+    assert reason.startswith(f"the store of {NAME}cache did not answer")
+    assert beside.shadows().keys() == {"cache"}
     beside.mended()
 
 

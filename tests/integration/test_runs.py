@@ -229,7 +229,6 @@ def test_a_run_that_is_aborted_removes_nothing_and_the_next_one_does(
     run = slow(context)
     reading(context, run)
     # The connector rests: it is to hear of the end all the same, and the next run is to be read.
-    headrace(context, "resnapshot", "pause", run.id)
     until(lambda: rests(database, run.id))
     headrace(context, "resnapshot", "abort", run.id)
     with pytest.raises(HeadraceError) as ended:
@@ -264,19 +263,14 @@ def test_connect_is_killed_while_a_run_reads(
     context: Context, database: Database, cache: redis.Redis, stack: RunningStack
 ) -> None:
     hide(database, "DELETE FROM items WHERE id BETWEEN 80 AND 84")
-    run = slow(context)
-    reading(context, run)
-    pid = int(json.loads(stack.home.pidfile("connect").read_text())["pid"])
-    headrace(context, "resnapshot", "pause", run.id)
+    run = runs.start(context, "depot", tables=[ITEMS], max_latency_ms=0)
     until(lambda: rests(database, run.id))
+    pid = int(json.loads(stack.home.pidfile("connect").read_text())["pid"])
     orders = steered(database, run.id)
     os.kill(pid, signal.SIGKILL)
     stack.stack.up()
     # The connector has forgotten that it was to rest: it is told again, unless it has read all before.
     until(lambda: len(steered(database, run.id)) > len(orders) or phase(context, run) != "reading")
-    assert 80 in stored(cache)
-    assert headrace(context, "resnapshot", "show", run.id)["state"] == "paused"
-    runs.resume(context, run.id)
     swept = runs.swept_by(runs.wait(context, run.id))
     assert [done.removed for done in swept] == [5]
     settle(context)

@@ -29,6 +29,7 @@ from tests.support.locales import write_dutch_money
 from tests.support.servers import postgres_server
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
+from tests.support.wire import wire
 
 pytestmark = pytest.mark.stack
 
@@ -135,6 +136,26 @@ def test_a_slot_that_is_made_anew_before_anybody_looks_is_noticed(
         )
         until(lambda: lag.measure(context).sources[0].state is lag.State.RESYNC_REQUIRED)
         assert Registry(context.registry).source(NAME).gap
+
+
+@pytest.mark.deep
+def test_a_database_that_is_far_away_is_not_taken_for_a_slow_one(database: Database) -> None:
+    with psycopg.connect(database.dsn) as known:
+        host, port = known.info.host, known.info.port
+    with wire(host, port) as line:
+        line.far_s = 2.0
+        way = psycopg.conninfo.make_conninfo(database.dsn, host="127.0.0.1", port=line.port)
+        with closing(PostgresSource(way)) as source:
+            took = [source.answer_seconds() for _ in range(3)]
+            assert (line.connections, [second for second in took if second > line.far_s]) == (1, [])
+            database.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname ="
+                " current_database() AND pid <> pg_backend_pid()"
+            )
+            with pytest.raises(SourceError) as away:
+                source.answer_seconds()
+            line.far_s = 0.0
+            assert (away.value.code, source.answer_seconds() > 0) == ("SOURCE_UNREACHABLE", True)
 
 
 def test_the_last_key_is_read_however_many_threads_read(context: Context, database: Database) -> None:

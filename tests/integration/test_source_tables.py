@@ -18,7 +18,8 @@ from headrace.control import lag, sink, source, tables
 from headrace.control.context import Context
 from headrace.control.lag import State
 from headrace.control.newcomers import newcomers
-from headrace.control.registry import Registry
+from headrace.control.registry import Registry, ResnapshotEntry
+from headrace.control.runs import start as runs
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
@@ -176,7 +177,14 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
     report = lag.measure(context)
     assert not report.in_sync
     half = [t for t in report.tables if t.table == "public.later"]
-    assert {t.state for t in half} == {State.SNAPSHOTTING}
+    until(lambda: {said.state for said in later(context)} == {State.DEGRADED})
+    # Nobody reads the rows any more when the run that was to do it has ended.
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(tables, "start", _begun_and_aborted)
+        with pytest.raises(SourceError, match="was aborted"):
+            tables.take_in(context, NAME, [TableId("public", "later")])
+    until(lambda: {said.state for said in later(context)} == {State.DEGRADED})
+    assert {said.remedy for said in later(context)} == {f"headrace source tables add {NAME} public.later"}
     assert command(stack, half[0].remedy).exit_code == 0
     for name in MIRRORS:
         assert set(stored(context, name, "public.later")) == {1, 2, 3, 4, 5}
@@ -229,6 +237,14 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
             assert (rows[1]["code"], len(rows)) == (f"unseen{number}" + "+" * number, ROWS)
     last = command(stack, f"headrace source tables remove {NAME} public.items {COUPONS}")
     assert (last.exit_code, "TABLE_LAST" in last.output) == (2, True)
+
+
+def later(context: Context) -> list[lag.TableLag]:
+    return [said for said in lag.measure(context).tables if said.table == "public.later"]
+
+
+def _begun_and_aborted(context: Context, *arguments: Any, **named: Any) -> ResnapshotEntry:
+    return runs.abort(context, runs.start(context, *arguments, **named).id)
 
 
 def _broken_off(*_: object) -> None:

@@ -61,11 +61,12 @@ def works(context: Context, database: Database) -> None:
 def test_a_table_that_stays_locked(
     context: Context, database: Database, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "_WITHIN_S", 1.0)
     # Its session is ended.
     with suppress(psycopg.OperationalError), psycopg.connect(database.dsn) as other:
         other.execute("LOCK TABLE first IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM does
-        error = refused(context, database, "SOURCE_LOCKED")
+        with monkeypatch.context() as hasty:
+            hasty.setattr(patience, "_WITHIN_S", 1.0)
+            error = refused(context, database, "SOURCE_LOCKED")
         assert f"process {other.info.backend_pid} of postgres in database {NAME}" in error.message
         carry_out(error.hint.partition("  --")[0], stack.home.root, database.run)
         works(context, database)
@@ -74,14 +75,15 @@ def test_a_table_that_stays_locked(
 def test_a_slot_that_waits_for_others(
     context: Context, database: Database, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "_SLOT_S", 2.0)
     with (
         fresh_database(stack.endpoints.postgres_dsn, "held_open") as elsewhere,
         suppress(psycopg.OperationalError),  # its session is ended
         psycopg.connect(elsewhere.dsn) as other,
     ):
         other.execute("CREATE TABLE held_open (i int)")
-        error = refused(context, database, "SOURCE_WAITS")
+        with monkeypatch.context() as hasty:
+            hasty.setattr(streaming, "_SLOT_S", 2.0)
+            error = refused(context, database, "SOURCE_WAITS")
         assert f"process {other.info.backend_pid} of postgres in database held_open" in error.message
         assert error.hint.endswith(" -- then: add the source again")
         carry_out(error.hint, stack.home.root, database.run)
@@ -91,14 +93,14 @@ def test_a_slot_that_waits_for_others(
 def test_a_connector_that_somebody_stops_meanwhile(
     context: Context, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "_TASK_START_S", 2.0)
-    with psycopg.connect(database.dsn) as other:
+    with psycopg.connect(database.dsn) as other, monkeypatch.context() as hasty:
         other.execute("SELECT pg_current_xact_id()")
 
         def say(doing: str) -> None:
             if doing.startswith("Postgres waits"):
                 with Connect(context.connect_url) as connect:
                     connect.stop(f"headrace_{NAME}")
+                hasty.setattr(streaming, "_TASK_START_S", 2.0)
                 other.rollback()
 
         error = refused(context, database, "CONNECTOR_NOT_STARTED", say)

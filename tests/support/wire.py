@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 
 from tests.support.patience import WAIT_S
 
@@ -31,6 +31,9 @@ class Wire:
         self._times = 0
         self._altered: tuple[bytes, bytes] | None = None
         self.broken = 0
+        self.connections = 0
+        self.far_s = 0.0
+        """How long each connection takes."""
 
     @property
     def port(self) -> int:
@@ -60,6 +63,8 @@ class Wire:
                 client, _ = self._listening.accept()
             except OSError:
                 return
+            self.connections += 1
+            Event().wait(self.far_s)
             server = socket.create_connection(self._server, timeout=60)
             lost: list[bool] = []  # whether the next answer of this connection is to be lost
             for work in (self._requests, self._answers):

@@ -8,7 +8,17 @@ import pytest
 
 from headrace.control.registry import Registry, SinkEntry, now_ms
 from headrace.control.runs.repository import change, insert
-from headrace.control.verdicts import State, Verdict, healed, over, record, reword, standing
+from headrace.control.verdicts import (
+    RETYPED,
+    State,
+    Verdict,
+    follow_types,
+    healed,
+    over,
+    record,
+    reword,
+    standing,
+)
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 
@@ -115,3 +125,26 @@ def test_a_verdict_that_is_over_is_not_brought_back_by_other_words(registry: Reg
     over(registry, "shop", TOPIC, "TYPE")
     reword(registry, "shop", TOPIC, "TYPE", milder)
     assert not standing(registry, "shop")
+
+
+def test_sinks_that_follow_a_type_one_by_one_are_healed_one_by_one(registry: Registry) -> None:
+    source = registry.source("shop")
+    record(registry, source, [TOPIC], RETYPED, WRONG)
+    healed(registry, "shop", TOPIC, "cache", LATER)  # by the old type
+    assert [found.sink for found in standing(registry, "shop")] == [""]
+    follow_types(registry, "shop", {"cache": [TOPIC], "search": []}, LATER)
+    healed(registry, "shop", TOPIC, "cache", LATER)
+    healed(registry, "shop", TOPIC, "search", LATER)
+    assert [(found.sink, found.code) for found in standing(registry, "shop")] == [("search", RETYPED)]
+    follow_types(registry, "shop", {"cache": [TOPIC], "search": [TOPIC]}, LATER)
+    assert [found.sink for found in standing(registry, "shop")] == ["search"]
+    healed(registry, "shop", TOPIC, "search", LATER)
+    assert not standing(registry, "shop")
+
+
+def test_a_type_that_changes_once_more_is_followed_by_nobody_yet(registry: Registry) -> None:
+    source = registry.source("shop")
+    seen_ms = registry.moment("shop")
+    record(registry, source, [TOPIC], RETYPED, WRONG)
+    follow_types(registry, "shop", {"cache": [TOPIC], "search": [TOPIC]}, seen_ms)
+    assert [(found.sink, found.code) for found in standing(registry, "shop")] == [("", RETYPED)]

@@ -99,6 +99,11 @@ def test_a_column_that_is_mirrored_no_more_is_missed_no_more(
     assert json.loads(path.read_text())["tables"]["public.t"]["drift"] == drift
     Progress(path, spec(tmp_path)).state("running")
     assert json.loads(path.read_text())["tables"]["public.t"]["drift"] == stands
+    # Nothing of that is true of a target that was filled beside the one of before.
+    whole = spec(tmp_path)
+    another = tuple(table.model_copy(update={"target": table.target + 1}) for table in whole.tables)
+    Progress(path, whole.model_copy(update={"tables": another})).state("running")
+    assert json.loads(path.read_text())["tables"]["public.t"]["drift"] is None
 
 
 def test_rows_behind_are_counted_as_the_checkpoint_says_and_not_as_an_earlier_process_did(

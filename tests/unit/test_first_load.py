@@ -15,7 +15,7 @@ from headrace.control.registry import Registry, ResnapshotEntry
 from headrace.control.runs.asking import first_marks
 from headrace.control.runs.job import Job
 from headrace.control.runs.repository import Phase, all_of, end, insert, topics_of
-from headrace.control.verdicts import State, Verdict, record, standing
+from headrace.control.verdicts import FIRST_LOAD, LEFT_TO_RUN, State, Verdict, over, record, standing
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 
@@ -53,7 +53,10 @@ def registry(tmp_path: Path) -> Registry:
 def begin(registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Return what the watcher does at each look; a run is begun in the registry only."""
 
-    def started(_: Context, name: str, *, tables: Sequence[TableId], why: str) -> ResnapshotEntry:
+    def started(
+        _: Context, name: str, *, tables: Sequence[TableId], why: str, spare: bool, queue: bool = False
+    ) -> ResnapshotEntry:
+        assert spare, "nobody has chosen these tables"
         return insert(registry, name, [f"shop.{table}" for table in tables], [], queue=False, why=why)
 
     monkeypatch.setattr(first_load, "start", started)
@@ -91,6 +94,32 @@ def test_a_run_of_one_table_takes_no_alarm_from_the_other(registry: Registry, be
     begin()
     assert words(registry) == {A: "snapshotting", B: "degraded"}
     assert len(all_of(registry, "shop")) == 2
+
+
+def test_a_table_that_was_taken_in_is_being_read_while_a_run_does(
+    registry: Registry, begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, command = registry.source("shop"), "headrace source tables add shop public.a"
+    for topic in (A, B):
+        over(registry, "shop", topic, LEFT_TO_RUN)
+    former = insert(registry, "shop", [A], [], queue=False, why="the tables were taken in")
+    end(registry, former.id, Phase.FAILED)
+    record(registry, source, [A], FIRST_LOAD, first_load.being_taken_in(f"{command} public.b"))
+    monkeypatch.setattr(first_load, "somebody_works", lambda *_: True)
+    begin()
+    assert words(registry) == {A: "snapshotting"}, "that run was of an earlier life of the table"
+    monkeypatch.setattr(first_load, "somebody_works", lambda *_: False)
+    begin()
+    assert words(registry) == {A: "degraded"}, "the command has died before it began a run"
+    for phase in (Phase.ABORTED, Phase.FAILED):
+        run = insert(registry, "shop", [A, B], [], queue=False, why="the tables were taken in")
+        begin()
+        assert words(registry) == {A: "snapshotting"}
+        end(registry, run.id, phase)
+        begin()
+        (said,) = standing(registry, "shop")
+        assert (said.state, said.remedy) == ("degraded", command)
+        assert f"run {run.id}, which was to read them, is {phase.value}" in said.reason
 
 
 def test_rows_count_from_the_beginning_only_where_nothing_before_the_run_is_lost(registry: Registry) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,154 +16,45 @@ from typer.testing import CliRunner
 from headrace.cli import home as cli_home
 from headrace.cli import recover as room
 from headrace.cli.main import app
-from headrace.config.pipeline import load_pipeline, write_private
+from headrace.config.pipeline import load_pipeline
 from headrace.control import recover
 from headrace.control.context import Context
 from headrace.control.differences import Differences, compare, keep
-from headrace.control.entries import RecoveryEntry, VerdictEntry
+from headrace.control.entries import VerdictEntry
 from headrace.control.kafka import Kafka
-from headrace.control.pipelines import pipeline_of, spec_path, withhold
-from headrace.control.recovery import hand_over, left_out, sweep
+from headrace.control.pipelines import spec_path
+from headrace.control.recovery import beside, hand_over, sweep
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.left_out import LeftOut
-from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
+from headrace.control.registry import ResnapshotEntry, now_ms
 from headrace.control.runs import asking, repository, worker
 from headrace.control.runs import job as runs_job
 from headrace.control.runs.repository import Phase, active, leave_behind, run_of
 from headrace.control.verdicts import LEFT_OUT, State, healed, standing
-from headrace.model.errors import SinkError, SinkUnavailable, UsageError
-from headrace.model.life import life_of
-from headrace.model.position import Position
-from headrace.model.schema import TableSchema
+from headrace.model.errors import SinkError, UsageError
 from sinks.base import Stored
-from sinks.memory import MemorySink
-from sinks.registry import KINDS
-from spark_jobs.apply import apply_records
-from spark_jobs.held import Holds
-from spark_jobs.tables import Tables
 from spark_jobs.troubles import Troubles
-from tests.support.entries import source_entry
-from tests.support.small_table import NOTHING_CARRIED, SCHEMA, TABLE, change
-
-OTHER = TableSchema(type(TABLE)("public", "other"), SCHEMA.columns, SCHEMA.key)
-TOPIC, OTHERS = "shop.public.t", "shop.public.other"
-FORMER, NOW = 1, 2
-"""Epochs."""
+from tests.support.recovering import NOW, OTHER, TOPIC, Broken, begun, filled, hasty, opened, says
+from tests.support.small_table import SCHEMA, TABLE
 
 NO_FILE = SinkError("A data file is gone.", code="NO_FILE", hint="repair it", table=TABLE)
 
 
-class Broken(MemorySink):
-    """A store of which one table's target refuses some of what is asked."""
-
-    refuses: dict[str, SinkError] = {}
-
-    def _ask(self, what: str, schema: TableSchema) -> None:
-        if schema.table == TABLE and what in self.refuses:
-            raise self.refuses[what]
-
-    def prepare(self, schema: TableSchema) -> None:
-        self._ask("prepare", schema)
-        super().prepare(schema)
-
-    def truncate(self, schema: TableSchema, position: Position) -> int:
-        self._ask("truncate", schema)
-        return super().truncate(schema, position)
-
-    def scan(self, schema: TableSchema) -> Iterator[Stored]:
-        yield from super().scan(schema)
-        self._ask("scan", schema)
-
-
-def swept_here(context: Context, sink: str, table: SourceTableEntry, marks: Sequence[int]) -> None:
-    """Do what the sink's query is asked for, which does not run."""
-    stored = opened(Registry(context.registry).sink(sink))
-    stored.truncate(table.schema, Position(table.epoch, *marks))
-
-
 @pytest.fixture(autouse=True)
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, "broken", f"{Broken.__module__}:{Broken.__name__}")
-    monkeypatch.setattr(Broken, "refuses", {})
-    monkeypatch.setattr(hand_over, "ensure_engine", lambda _: None)
-    monkeypatch.setattr(left_out, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(sweep, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(sweep, "_POLL_S", 0.01)
-    monkeypatch.setattr(sweep, "ask_sweep", swept_here)
+    hasty(monkeypatch)
 
 
 @pytest.fixture
 def job(context: Context) -> Job:
-    """Return a recovery whose new life has begun; two sinks are stopped at the former one."""
-    registry = Registry(context.registry)
-    sinks = [
-        SinkEntry(
-            name=name,
-            kind="broken",
-            source="shop",
-            settings={"store": uuid.uuid4().hex},
-            tables={TOPIC: {}, OTHERS: {}},
-            on_schema_change="lenient",
-            created_ms=50,
-            incomplete={},
-            incomplete_ms={},
-        )
-        for name in ("early", "late")
-    ]
-    source = source_entry("shop", [SCHEMA, OTHER], epoch=FORMER, loaded_ms=2, gap="its slot is gone")
-    for row in (source, *sinks):
-        with registry.begin() as session:
-            session.add(row)
-    source = registry.source("shop")
-    for entry in registry.sinks("shop"):
-        spec = pipeline_of(context, source, entry, source.tables)
-        write_private(spec_path(context, entry.name), spec.model_dump_json())
-        withhold(context, entry.name)
-        stored = opened(entry)
-        for schema in (SCHEMA, OTHER):
-            stored.prepare(schema)
-        stored.settle({(life_of(TOPIC, "x"), 0): 7})
-    plan = {"sinks": ["early", "late"], "reading_ms": now_ms(), "ends": [[TOPIC, 0, 5], [OTHERS, 0, 5]]}
-    with registry.begin() as session:
-        for table in registry.source("shop").tables:
-            table.epoch, table.topic_id = NOW, "y"
-            session.merge(table)
-        session.add(RecoveryEntry(source="shop", phase="reading", begun_ms=now_ms(), plan=plan))
-    return Job(context, "shop", registry, lambda _: None)
+    return begun(context)
 
 
-def opened(entry: SinkEntry) -> Broken:
-    return Broken(entry.name, Broken.Config(**entry.settings))
+class NewTopics:
+    """The ends of topics of a new life, as Kafka tells them."""
 
-
-def filled(job: Job, sink: str, *schemas: TableSchema) -> Broken:
-    """Let a sink hold rows of the former life, and of the new life those of some tables."""
-    stored = opened(job.registry.sink(sink))
-    topics = {SCHEMA.table: TOPIC, OTHER.table: OTHERS}
-    for epoch, schema, keys in [(FORMER, SCHEMA, 9), (FORMER, OTHER, 9), *((NOW, s, 5) for s in schemas)]:
-        changes = [
-            type(one)(schema.table, one.key, one.op, one.row, one.absent, Position(epoch, n), one.origin)
-            for n in range(keys)
-            for one in (change(n, n),)
-        ]
-        tables = Tables({schema.table: schema}, {"t": (schema.table, epoch)})
-        assert apply_records(changes, stored, tables, NOTHING_CARRIED, Holds()).error is None
-    stored.settle({(life_of(topics[schema.table], "y"), 0): 4 for schema in schemas})
-    return stored
-
-
-def says(job: Job, sink: str, troubles: dict[str, dict[str, Any]], behind: int = 0) -> None:
-    """Let the engine say how the tables do."""
-    progress = {
-        "sink": sink,
-        "state": "running",
-        "updated_ms": now_ms(),
-        "offsets": {TOPIC: {"0": 5 - behind}, OTHERS: {"0": 5}},
-        "tables": {
-            str(schema.table): {"trouble": troubles.get(str(schema.table))} for schema in (SCHEMA, OTHER)
-        },
-    }
-    write_private(job.context.progress / f"{sink}.json", json.dumps(progress))
+    def ends(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        return {(name, 0): (0, 5) for name in names}
 
 
 def trouble(state: str = "failed") -> dict[str, Any]:
@@ -185,14 +76,6 @@ def test_every_sink_is_given_the_new_life_though_a_target_refuses(
         assert troubles.told()["public.t"]["hint"] == "headrace resnapshot shop public.t"
         # What a target's progress says of a stranger's commits, say, is of the former life.
         assert opened(job.registry.sink(name)).progress() == {}
-
-
-def test_a_store_that_does_not_answer_is_no_table_s_trouble(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Broken, "refuses", {"prepare": SinkUnavailable("down", code="DOWN")})
-    with pytest.raises(SinkUnavailable):
-        hand_over.hand_over(job)
 
 
 @pytest.mark.parametrize("state", ["failed", "degraded", "resync_required"])
@@ -269,6 +152,27 @@ def test_what_is_left_out_is_status_until_a_run_has_filled_another_target(job: J
     assert standing(registry, "shop")
     healed(registry, "shop", TOPIC, "early", run.begun_ms)
     assert not standing(registry, "shop")
+
+
+def test_what_no_run_can_read_is_filled_from_the_new_topic(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(beside, "why_unreadable", lambda _, schema: "?" if schema.table == TABLE else "")
+    monkeypatch.setattr(beside, "Kafka", lambda _: NewTopics())
+    monkeypatch.setattr(beside, "hand_over", lambda _, run: begun.append(run.id))
+    left = [
+        LeftOut("early", str(schema.table), "NO_FILE", "gone", "headrace recover shop")
+        for schema in (SCHEMA, OTHER)
+    ]
+    mine, others = recover._finish(job, left)
+    (run,) = active(job.registry, "shop")
+    assert begun == [run.id]
+    assert mine.remedy == f"headrace resnapshot wait {run.id}"
+    assert others.remedy == "headrace recover shop"
+    assert (run.phase, run.plan["sinks"], run.plan["shadows"]) == ("applying", ["early"], {"early": [TOPIC]})
+    assert (run.plan["marks"], run.plan["ends"]) == ({TOPIC: [0]}, {TOPIC: [5]})
+    assert {said.remedy for said in standing(job.registry, "shop")} == {mine.remedy, others.remedy}
+    healed(job.registry, "shop", TOPIC, "early", run.begun_ms)
+    assert {said.remedy for said in standing(job.registry, "shop")} == {others.remedy}
 
 
 def test_what_stood_before_the_new_life_goes_and_what_is_left_out_stays(job: Job) -> None:

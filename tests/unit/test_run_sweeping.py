@@ -10,13 +10,15 @@ from typing import Any, cast
 import pytest
 
 from headrace.config.pipeline import PipelineSpec, Swept, TableSpec, load_pipeline, write_private
+from headrace.config.request import Request
+from headrace.control import desk
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import rewrite, spec_path
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.runs import sweeping, table_sweep
 from headrace.control.runs.counted import NOTHING_GOES
-from headrace.control.runs.job import Aborted, Job
+from headrace.control.runs.job import Aborted, Job, Paused
 from headrace.control.runs.repository import SWEEP_LARGE, Phase, change, count, insert, topics_left
 from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
 from headrace.control.verdicts import State, Verdict, record, standing
@@ -62,6 +64,7 @@ class Shop:
         self.refuses: dict[tuple[str, str], SinkError] = {}
         self.many: set[tuple[str, str]] = set()
         self.told: list[dict[str, Any]] = []
+        self.before_answer: Callable[[], None] = lambda: None
         columns = (Column("id", LogicalType.INT32),)
         schemas = [TableSchema(TableId("public", name), columns, ("id",)) for name in "abc"]
         with self.registry.begin() as session:
@@ -93,8 +96,16 @@ class Shop:
         write_private(self.context.progress / f"{sink}.json", json.dumps(told))
 
     def ask_sweep(
-        self, _: Context, sink: str, table: SourceTableEntry, marks: Sequence[int], limit: object
+        self,
+        _: Context,
+        sink: str,
+        table: SourceTableEntry,
+        marks: Sequence[int],
+        limit: object,
+        heed: Callable[[], object],
     ) -> Mapping[str, int]:
+        self.before_answer()
+        heed()
         if limit == NOTHING_GOES:  # it is asked once more where there is something to remove
             self.asked.append((sink, table.topic))
         if error := self.refuses.get((sink, table.topic)):
@@ -202,6 +213,40 @@ def test_an_abort_leaves_only_what_was_not_swept(shop: Shop) -> None:
     assert left == {("two", B), ("two", C)}
     change(shop.registry, shop.job.name, phase=Phase.ABORTED)
     assert shop.registry.reread("shop") == {topic: ([5], [10]) for topic in topics}, "all were swept at one"
+
+
+def test_an_abort_is_heeded_while_a_store_does_not_come_to_a_sweep(shop: Shop) -> None:
+    shop.settle("one", A, B, C)
+    shop.before_answer = lambda: cast("None", change(shop.registry, shop.job.name, wanted="abort"))
+    with pytest.raises(Aborted):
+        sweep(shop.job)
+    assert not shop.swept
+
+
+def test_a_pause_is_heeded_while_a_store_does_not_come_to_a_sweep(shop: Shop) -> None:
+    shop.settle("one", A, B, C)
+    shop.settle("two", A, B, C)
+    shop.before_answer = lambda: cast("None", change(shop.registry, shop.job.name, wanted="pause"))
+
+    def meanwhile() -> None:
+        assert not shop.swept or shop.time.now > 3
+        if shop.time.now > 3:
+            shop.before_answer = lambda: None
+            change(shop.registry, shop.job.name, wanted="")
+
+    shop.time.meanwhile = meanwhile
+    sweep(shop.job)
+    assert not shop.wrong
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_withdrawn(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "engine_state", lambda _: {"state": "ready"})
+    change(shop.registry, shop.job.name, wanted="pause")
+    with pytest.raises(Paused):
+        desk.ask(shop.context, "one", Request(), heed=shop.job.refuse_rest)
+    assert not list((shop.context.requests / "one").glob("*"))
 
 
 def test_a_store_that_does_not_sweep_one_table_sweeps_the_others(shop: Shop) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from headrace.control.context import Context
 from headrace.control.registry import ResnapshotEntry, SinkEntry, now_ms
-from headrace.control.runs import shadowing, start
+from headrace.control.runs import asking, shadowing, start
+from headrace.control.runs.job import Job
 from headrace.control.runs.repository import (
     FORMER,
     SWEEP_LARGE,
@@ -24,7 +25,7 @@ from headrace.control.runs.repository import (
     take_over,
 )
 from headrace.control.verdicts import State, Verdict, record, standing
-from headrace.model.errors import UsageError
+from headrace.model.errors import SinkUnavailable, UsageError
 from sinks.contract.story import at, expected, state, upsert
 from sinks.memory import MemorySink
 from tests.unit.test_run_sweeping import A, B, C, Shop, topics
@@ -87,6 +88,28 @@ def test_a_run_that_goes_on_is_as_far_as_it_was(shop: Shop) -> None:
     change(shop.registry, run.id, phase=Phase.FAILED)
     run = start.resume(shop.context, run.id)
     assert (run.phase, run.plan["marks"], run.plan["ends"]) == ("queued", {}, None)
+
+
+def test_what_a_run_had_asked_for_before_it_rests_is_stopped_and_asked_again(shop: Shop) -> None:
+    change(shop.registry, shop.job.name, {"signal": "first", "asked": True}, phase=Phase.READING)
+    other = insert(shop.registry, "shop", [A], ["one"], queue=True, why="")
+    job = Job(shop.context, other.id, shop.registry, shop.job.kafka)
+    assert not asking._left_behind(job, "first"), "it is being read for"
+    start.pause(shop.context, shop.job.name)
+    assert asking._left_behind(job, "first")
+    plan = shop.job.run.plan
+    assert (plan["asked"], plan["signal"] != "first") == (False, True)
+
+
+def test_what_is_read_is_not_asked_for_once_more(shop: Shop) -> None:
+    def wanted(**plan: Any) -> list[str]:
+        run = change(shop.registry, shop.job.name, plan)
+        return [table.topic for table in asking.asked_for(shop.job, run)]
+
+    assert wanted() == topics
+    assert wanted(done=[A]) == [B, C]
+    assert wanted(done=topics) == []
+    assert wanted(again={A: [[1]]}) == [A]
 
 
 def unfinished(shop: Shop, mine: list[str], sinks: list[str]) -> ResnapshotEntry:
@@ -176,3 +199,29 @@ def test_a_shadow_whose_process_died_in_the_middle_of_its_switch_goes_with_its_s
         shadow.settle({(A, 0): 5})
         shadowing.discard_of_sink(shop.context, "one")
         assert (state(shadow, captured.schema), shadow.progress()) == ({}, {})
+
+
+def test_what_a_store_that_was_away_keeps_of_a_shadow_is_removed_by_the_next_run(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = shop.registry.source("shop").tables[0]
+    run = change(shop.registry, shop.job.name, {"shadows": {"one": [A]}}, phase=Phase.UNFINISHED)
+    with shop.registry.begin() as session:
+        session.get_one(SinkEntry, "one").settings = {"store": str(shop.context.run)}
+    with closing(shadowing._open(run, shop.registry.sink("one"), captured)) as shadow:
+        shadow.prepare(captured.schema)
+        shadow.apply(captured.schema, [upsert(captured.schema, {"id": 1}, at(1))])
+        shadow.settle({(A, 0): 5})
+
+        def away(*_: object) -> None:
+            raise SinkUnavailable("It does not answer.", code="MEMORY_AWAY")
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(shadowing, "_open", away)
+            ended = start.abort(shop.context, run.id)
+            shadowing.clear_away(shop.context, "shop")
+        assert ended.reason.startswith("the store of one did not answer, and keeps")
+        assert state(shadow, captured.schema)
+        shadowing.clear_away(shop.context, "shop")
+        assert (state(shadow, captured.schema), shadow.progress()) == ({}, {})
+    assert now(shop, run).plan["litter"] == []

@@ -10,8 +10,10 @@ from headrace.config.pipeline import PipelineSpec, load_pipeline, write_private
 from headrace.control.pipelines import discard_run, pipeline_of, rewrite, spec_path, withhold
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.left_out import Why, left_out, refusal
+from headrace.control.recovery.new_life import note_held
 from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.runner import ensure_engine
+from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink import opened_sink, tables_of
 from spark_jobs.troubles import Troubles
 
@@ -19,25 +21,39 @@ __all__ = ["hand_over"]
 
 
 def hand_over(job: Job) -> None:
-    """Give every sink's query the new life, from its beginning; a sink that has it already is left alone."""
-    context, entry, sinks = job.context, job.source, job.sinks
+    """Give every sink's query the new life, from its beginning; a sink that has it already is left alone.
+
+    A sink that does not take it, such as one whose store does not answer, is left with its query stopped.
+    """
+    sinks = job.sinks
     for sink in sinks:
-        tables = tables_of(job.registry, sink)
-        path, spec = spec_path(context, sink.name), pipeline_of(context, entry, sink, tables)
-        if path.exists():
-            if load_pipeline(path).tables == spec.tables:
-                continue
-            withhold(context, sink.name)  # also where a recovery goes on that was interrupted
-        refused = _made_ready(job, sink, tables)
-        job.leave_out(sink.name, refused)
-        discard_run(context, sink.name)
-        _close(job, spec, refused)
-        if path.exists():
-            rewrite(context, sink.name, partial(_anew, spec))
-        else:
-            write_private(path, spec.model_dump_json())
+        with job.apart(sink.name):
+            _give(job, sink)
     if sinks:
-        ensure_engine(context)
+        ensure_engine(job.context)
+
+
+def _give(job: Job, sink: SinkEntry) -> None:
+    context, tables = job.context, tables_of(job.registry, sink)
+    path, spec = spec_path(context, sink.name), pipeline_of(context, job.source, sink, tables)
+    if path.exists():
+        if _lives(load_pipeline(path)) == _lives(spec):
+            return
+        withhold(context, sink.name)  # also where a recovery goes on that was interrupted
+    note_held(job, sink)
+    discard_of_sink(context, sink.name)
+    refused = _made_ready(job, sink, tables)
+    job.leave_out(sink.name, refused)
+    discard_run(context, sink.name)
+    _close(job, spec, refused)
+    if path.exists():
+        rewrite(context, sink.name, partial(_anew, spec))
+    else:
+        write_private(path, spec.model_dump_json())
+
+
+def _lives(spec: PipelineSpec) -> set[tuple[str, str, int]]:
+    return {(table.topic, table.topic_id, table.epoch) for table in spec.tables}
 
 
 def _made_ready(job: Job, sink: SinkEntry, tables: list[SourceTableEntry]) -> dict[str, Why]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from headrace.control.context import Context
 from headrace.control.entries import RecoveryEntry
 from headrace.control.recovery.left_out import Why
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
+from headrace.control.remedies import recover
+from headrace.model.errors import SinkError
 
 __all__ = ["Job", "Say"]
 
@@ -26,12 +29,14 @@ class Job:
         name: The source.
         registry: The installation's registry.
         say: Told what is done.
+        left: Sink → why it could not take the last step; the others have gone on.
     """
 
     context: Context
     name: str
     registry: Registry
     say: Say
+    left: dict[str, SinkError] = field(default_factory=dict)
 
     @property
     def run(self) -> RecoveryEntry:
@@ -47,6 +52,39 @@ class Job:
     def advance(self, phase: str, **more: Any) -> None:
         """Note that the next step begins, and what it has to know."""
         self._change(phase, more)
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether the former life is given up, so that only a new one makes the sinks right."""
+        run = self.run
+        return run.phase not in ("stopping", "beginning") or run.plan.get("begun", False)
+
+    def begins(self) -> None:
+        """Note that the former life is given up."""
+        self._change(None, {"begun": True})
+
+    @contextmanager
+    def apart(self, sink: str) -> Iterator[None]:
+        """Take one step at one sink: what its store refuses ends the step there, and is told at the end."""
+        self.left.pop(sink, None)
+        try:
+            yield
+        except SinkError as error:
+            self.left[sink] = error
+            self.say(f"{sink}: left for now: {error.message}")
+
+    def refuse_left(self) -> None:
+        """Tell of the sinks that are left, now that the others are right.
+
+        Raises:
+            SinkError: The first one's, with what finishes the recovery.
+        """
+        if self.left:
+            first = next(iter(self.left.values()))
+            said = "; ".join(f"{sink} is left: {error.message}" for sink, error in self.left.items())
+            again = recover(self.name)
+            hint = first.hint if again in first.hint else f"{first.hint} Then: {again}".strip()
+            raise type(first)(f"{self.name} is not recovered yet. {said}", code=first.code, hint=hint)
 
     def leave_out(self, sink: str, tables: Mapping[str, Why]) -> None:
         """Note which tables, by their topics, a sink is not made right of; an interruption forgets none."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-
-from sqlalchemy import delete
 
 from connectors.base import Capture
 from headrace.control.capture import capture_now, capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.differences import keep
-from headrace.control.entries import SourceEntry, VerdictEntry
+from headrace.control.entries import RecoveryEntry, SinkEntry, SourceEntry
 from headrace.control.epochs import next_epochs
 from headrace.control.kafka import Kafka
-from headrace.control.pipelines import spec_path, withhold
+from headrace.control.pipelines import rewrite, spec_path, withhold
 from headrace.control.recovery.job import Job
+from headrace.control.recovery.large import set_large_apart
 from headrace.control.registry import Registry
 from headrace.control.remedies import recover as again
 from headrace.control.remedies import then
@@ -23,12 +25,13 @@ from headrace.control.runs.repository import leave_behind
 from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink import opened_sink, tables_of
 from headrace.control.source import topics_of
-from headrace.control.verdicts import LEFT_TO_RUN
 from headrace.control.watcher import look_now
 from headrace.model.errors import SourceError
 
-__all__ = ["begin_life", "keep_digests"]
+__all__ = ["BEGUN", "begin_life", "keep_digests", "note_held", "or_give_up"]
 
+BEGUN = "its recovery has begun and is not finished"
+"""The gap of a source with which nothing else is known to be wrong."""
 _GONE_S = 60.0
 
 
@@ -36,20 +39,54 @@ def keep_digests(job: Job) -> None:
     """Stop the sinks' queries and note what each sink holds, to tell later what was wrong."""
     _stop_sinks(job)
     for sink in job.sinks:
-        path = job.digests(sink.name)
-        if not path.exists():
-            job.say(f"{sink.name}: noting what it holds, to tell later what was wrong")
-            with opened_sink(sink) as store:
-                unread = keep(path, store, [table.schema for table in tables_of(job.registry, sink)])
-            for table, why in unread.items():
-                job.say(f"{sink.name}: {table} cannot be read, so nobody will know what was wrong: {why}")
+        if sink.name not in job.left:
+            with job.apart(sink.name):
+                note_held(job, sink)
+
+
+def note_held(job: Job, sink: SinkEntry) -> None:
+    """Note what a sink holds of the former life, unless that is done."""
+    path = job.digests(sink.name)
+    if path.exists():
+        return
+    job.say(f"{sink.name}: noting what it holds, to tell later what was wrong")
+    with opened_sink(sink) as store:
+        unread = keep(path, store, [table.schema for table in tables_of(job.registry, sink)])
+    for table, why in unread.items():
+        job.say(f"{sink.name}: {table} cannot be read, so nobody will know what was wrong: {why}")
 
 
 def _stop_sinks(job: Job) -> None:
     for sink in job.sinks:
-        if spec_path(job.context, sink.name).exists():
-            job.say(f"{sink.name}: stopping its query; what it holds goes on being served")
-            withhold(job.context, sink.name)
+        if spec_path(job.context, sink.name).exists() and sink.name not in job.left:
+            with job.apart(sink.name):
+                job.say(f"{sink.name}: stopping its query; what it holds goes on being served")
+                withhold(job.context, sink.name)
+
+
+@contextmanager
+def or_give_up(job: Job) -> Iterator[None]:
+    """Have the sinks go on as before when the block ends early and the former life is not given up yet."""
+    try:
+        yield
+    except BaseException:
+        if not job.has_begun:
+            _give_up(job)
+        raise
+
+
+def _give_up(job: Job) -> None:
+    job.say("nothing has begun: the sinks go on as before")
+    for sink in job.sinks:
+        with suppress(FileNotFoundError):
+            rewrite(job.context, sink.name, lambda _: {"withheld": False})
+    shutil.rmtree(job.digests("").parent, ignore_errors=True)
+    with job.registry.begin() as session:
+        source = session.get_one(SourceEntry, job.name)
+        if source.gap == BEGUN:
+            source.gap = None
+        session.delete(session.get_one(RecoveryEntry, job.name))
+    job.registry.note(f"source {job.name}", "recovery given up before it began")
 
 
 def begin_life(job: Job) -> int:
@@ -59,10 +96,18 @@ def begin_life(job: Job) -> int:
     """
     _stop_sinks(job)
     context, name, registry, entry = job.context, job.name, job.registry, job.source
-    for sink in job.sinks:  # while the runs are known; the topics that shadows are filled from go
-        discard_of_sink(context, sink.name)
     source, capture = source_of(context, entry), capture_of(context, entry)
     kafka = Kafka(context.kafka_bootstrap)
+    with Connect(context.connect_url) as connect:
+        # Servers that do not answer are met before anything is given up.
+        connect.state(capture.connector)
+        kafka.names()
+        source.hold(capture)
+    job.begins()
+    for sink in job.sinks:  # while the runs are known; the topics that shadows are filled from go
+        if sink.name not in job.left:
+            with job.apart(sink.name):
+                discard_of_sink(context, sink.name)
     with Connect(context.connect_url) as connect:
         job.say("stopping the connector; its positions are forgotten")
         connect.halt(capture.connector, again=f"headrace recover {name}")
@@ -86,17 +131,16 @@ def begin_life(job: Job) -> int:
             for table in found.tables:
                 table.topic_id, table.epoch = ids[table.topic], epochs[table.topic]
             leave_behind(session, name)
-            # The new life's snapshot reads every table, so nothing is left to a run.
-            mine_left = VerdictEntry.source == name, VerdictEntry.code == LEFT_TO_RUN
-            session.execute(delete(VerdictEntry).where(*mine_left))
         # The watcher would take the new publication for one that somebody else has changed.
         look_now(context, name)
         # Columns may have other types than before the gap. What a later look finds has a later time.
         capture = replace(capture_now(source, capture), timeline=hold.timeline)
         _register(registry, name, capture)
+        large = set_large_apart(job, source, capture)
         reading_ms = registry.moment(name)
-        job.say("starting the connector: it reads every table")
-        connect.create(capture.connector, source.properties(capture))
+        others = f", but for {', '.join(map(str, large))}, which a run is to read" if large else ""
+        job.say(f"starting the connector: it reads every table{others}")
+        connect.create(capture.connector, source.properties(capture, large))
         connect.halt(capture.connector, again=f"headrace recover {name}")
         connect.resume(capture.connector)
     return reading_ms

@@ -12,10 +12,11 @@ from headrace.control.progress import SinkProgress, read_progress, refuse_at_res
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.left_out import LeftOut, Why, left_out, refusal, why
 from headrace.control.registry import SinkEntry, SourceTableEntry
+from headrace.control.remedies import recover
 from headrace.control.sink import opened_sink, tables_of, wait_running
 from headrace.control.sweeps import ask_sweep
 from headrace.control.verdicts import State
-from headrace.model.errors import Retry, SinkError
+from headrace.model.errors import Retry, SinkError, SinkUnavailable
 from headrace.model.life import life_of
 from sinks.base import Sink
 
@@ -24,6 +25,8 @@ __all__ = ["sweep"]
 _PATIENCE_S = 30.0
 """So long a target may be in trouble: one that was removed is made anew meanwhile, one that asks for patience
 has got some."""
+_SILENT_S = 120.0
+"""So long a store may not answer, or ask for patience, while its query gets no further."""
 _POLL_S = 0.3
 
 _FORMER = (0,)
@@ -36,19 +39,19 @@ _Ends = Mapping[tuple[str, int], int]
 def sweep(job: Job) -> tuple[list[Differences], list[LeftOut]]:
     """Wait for each sink to settle the new life; remove what it does not tell of; say what was wrong.
 
-    Raises:
-        SinkError: When a sink is at rest, or its store does not answer.
+    One that is at rest, or whose store does not answer, is left; so is one that has not got the new life.
     """
     found: list[Differences] = []
     left: list[LeftOut] = []
-    for sink in job.sinks:
-        if not is_paused(job.context, sink.name):
-            wait_running(job.context, sink.name)
-        differences, out = _sweep_sink(job, sink)
-        found += differences
-        left += out
-        but = f", but for {', '.join(one.table for one in out)}" if out else ""
-        job.say(f"{sink.name}: every row is of the database as it is now{but}")
+    for sink in [sink for sink in job.sinks if sink.name not in job.left]:
+        with job.apart(sink.name):
+            if not is_paused(job.context, sink.name):
+                wait_running(job.context, sink.name)
+            differences, out = _sweep_sink(job, sink)
+            found += differences
+            left += out
+            but = f", but for {', '.join(one.table for one in out)}" if out else ""
+            job.say(f"{sink.name}: every row is of the database as it is now{but}")
     return found, left
 
 
@@ -106,15 +109,18 @@ def _wait_stored(job: Job, name: str, store: Sink, tables: Sequence[SourceTableE
 
     Returns:
         Topic → what is wrong, for those whose target has been in trouble for long.
+
+    Raises:
+        SinkError: When the sink is at rest, or its store has not answered for long.
     """
     waiting = {table.topic: table for table in tables}
     ends = {(topic, n): high for topic, n, high in job.run.plan["ends"] if topic in waiting}
     since: dict[str, float] = {}
     out: dict[str, Why] = {}
-    told = -1
+    told, moved = -1, time.monotonic()
     while True:
         progress = read_progress(job.context.progress, name)
-        refuse_at_rest(name, progress)
+        refuse_at_rest(name, progress, again=recover(job.name))
         troubles, now = _troubles(progress, waiting.values()), time.monotonic()
         since = {topic: since.get(topic, now) for topic in troubles}
         late = {topic: troubles[topic] for topic, began in since.items() if now - began > _PATIENCE_S}
@@ -129,10 +135,20 @@ def _wait_stored(job: Job, name: str, store: Sink, tables: Sequence[SourceTableE
         waiting = {topic: table for topic, table in waiting.items() if topic not in done}
         if not waiting:
             return out
-        if (records := sum(behind.values())) and records != told:
+        records = sum(behind.values())
+        if records and records != told:
             job.say(f"{name}: {records:,} records to apply before the sweep")
-            told = records
+        if records != told or progress is None or progress.state != "degraded":
+            told, moved = records, now
+        elif now - moved > _SILENT_S:
+            raise _silent(progress)
         time.sleep(_POLL_S)
+
+
+def _silent(progress: SinkProgress) -> SinkUnavailable:
+    said = progress.error or {}
+    message = said.get("message", "Its store does not answer.")
+    return SinkUnavailable(message, code=said.get("code", "SINK_BUSY"), hint=said.get("hint", ""))
 
 
 def _troubles(progress: SinkProgress | None, tables: Iterable[SourceTableEntry]) -> dict[str, Why]:

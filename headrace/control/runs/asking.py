@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from connectors.base import Capture, Source
@@ -14,15 +14,17 @@ from headrace.control.fitness import in_words_of
 from headrace.control.progress import read_progress
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.runs.job import Job
+from headrace.control.runs.left_out import TablesUnread, leave_out, tell, why_unfit
 from headrace.control.runs.repository import Phase, active, change
 from headrace.control.runs.start import marks_of
 from headrace.control.sink import opened_sink
 from headrace.control.snapshot import Told
 from headrace.control.verdicts import LEFT_OUT, LEFT_TO_RUN, standing
 from headrace.control.watcher import look_now
-from headrace.model.errors import SinkError, SinkUnavailable, SourceError, named
+from headrace.model.errors import HeadraceError, SinkError, SourceError, named
 from headrace.model.finding import Finding
 from headrace.model.key import Key
+from headrace.model.schema import TableId
 
 __all__ = [
     "STOPPED_WITHIN_S",
@@ -32,37 +34,40 @@ __all__ = [
     "first_marks",
     "lost_columns",
     "refuse_hidden",
+    "unasked",
     "until_confirmed",
 ]
+
+_log = logging.getLogger("headrace")
 
 STOPPED_WITHIN_S = 20.0
 _POLL_S = 0.3
 _QUIET_S = 120.0
-_MOST_ROUNDS = 20
 
 
 def refuse_hidden(job: Job) -> None:
     """Refuse to go on when our role does not see every row: what is not read would be taken for gone.
 
     Raises:
-        SourceError: With the code of what is wrong, such as ``SOURCE_ROW_SECURITY``.
+        TablesUnread: With the code of what is wrong, such as ``SOURCE_ROW_SECURITY``.
     """
     tables = [table.schema.table for table in job.tables(job.run)]
-    for finding in source_of(job.context, job.source).rights_now(tables).values():
-        raise _refusal(job, finding)
+    if hidden := source_of(job.context, job.source).rights_now(tables):
+        raise _refusal(job, hidden)
 
 
 def _leave_out_unfit(job: Job, source: Source) -> None:
-    """Take tables that would be read wrong out of a run of the whole source, and name them in its plan.
+    """Take tables that would be read wrong out of a run that may leave some out, and name them in its plan.
+
+    One that has begun to read may.
 
     Raises:
         SourceError: With the code of what is wrong, such as ``SOURCE_VALUES``, when the tables were named by
-            a person, when the run has begun to read, when what it has done to one of them would be forgotten,
-            or when no table is left.
+            a person, when what it has done to one of them would be forgotten, or when no table is left.
     """
     run = job.run
     mine = asked_for(job, run) if run.plan["marks"] else job.tables(run)
-    if not mine:
+    if not job.tables(run):
         raise SourceError(
             "No table of this run is captured any more.",
             code="SOURCE_TABLE_MISSING",
@@ -71,22 +76,30 @@ def _leave_out_unfit(job: Job, source: Source) -> None:
     unfit = source.unfit_now([table.schema for table in mine])
     if not unfit:
         return
+    if run.plan["marks"]:
+        if not leave_out(job, source, dict.fromkeys(unfit)):
+            raise _refusal(job, unfit)
+        return
     rest = [table.topic for table in mine if table.schema.table not in unfit]
     done = {name for tables in run.counts.get("swept", {}).values() for name in tables}
     filled = {topic for topics in run.plan.get("shadows", {}).values() for topic in topics}
     touched = done & set(map(str, unfit)) or filled - set(rest)
-    if run.plan["marks"] or not run.plan.get("whole") or not rest or touched:
-        raise _refusal(job, next(iter(unfit.values())))
+    if not run.plan.get("whole") or not rest or touched:
+        raise _refusal(job, unfit)
     left_out = run.plan["left_out"] | in_words_of(run.source, unfit)
     rows = source.estimate_rows([table.schema.table for table in mine if table.topic in rest])
     change(job.registry, job.name, {"topics": rest, "left_out": left_out, "estimate": sum(rows.values())})
+    topics = {table.schema.table: table.topic for table in mine}
+    tell(job.registry, job.source, {topics[t]: why_unfit(run.source, found) for t, found in unfit.items()})
 
 
-def _refusal(job: Job, finding: Finding) -> SourceError:
-    hint = named(finding.hint, source=job.run.source)
+def _refusal(job: Job, unfit: Mapping[TableId, Finding]) -> TablesUnread:
+    finding, source = next(iter(unfit.values())), job.run.source
+    hint = named(finding.hint, source=source)
     if finding.code != "SOURCE_TABLE_MISSING":  # there will be nothing to go on with
         hint = f"{hint} -- then: headrace resnapshot resume {job.name}"
-    return SourceError(finding.message, code=finding.code, hint=hint)
+    why = {table: why_unfit(source, found) for table, found in unfit.items()}
+    return TablesUnread(finding.message, code=finding.code, hint=hint, tables=why)
 
 
 def ask(job: Job, source: Source, capture: Capture) -> None:
@@ -104,23 +117,22 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
     run = job.run
     if not run.plan["marks"]:
         shadows = _prepare(job, run)
-        until_confirmed(job, source, capture)
         look_now(job.context, run.source)  # what is found before the run begins is healed by it
+        until_confirmed(job, source, capture)
+        begun_ms = job.registry.moment(run.source)  # what is found from here on may lie behind the marks
         topic = capture.notifications
         low = job.kafka.ends([topic]).get((topic, 0), (0, 0))[1]
         marks = {table.topic: first_marks(job, table) for table in job.tables(run)}
-        # A name of its own for each attempt: what the connector tells of an earlier one is not this one's.
-        signal = f"{run.id}-{now_ms()}"
         plan = {
+            **unasked(run.id),
             "marks": marks,
             "heard_from": low,
-            "signal": signal,
             "shadows": shadows,
             "again": {},
-            "rounds": 0,
+            "done": [],
+            "failed": [],
         }
         plan["columns"] = _columns(job, source, capture)
-        begun_ms = job.registry.moment(run.source)
         run = change(job.registry, job.name, plan, phase=Phase.READING, begun_ms=begun_ms, counts={})
     wanted = asked_for(job, run)
     rows = {
@@ -128,35 +140,31 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         for table in wanted
         if (keys := run.plan.get("again", {}).get(table.topic))
     }
-    source.request_snapshot(capture, [table.schema.table for table in wanted], run.plan["signal"], rows)
+    if wanted:
+        source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows)
     change(job.registry, job.name, {"asked": True})
 
 
 def asked_for(job: Job, run: ResnapshotEntry) -> list[SourceTableEntry]:
     """Return the tables that the run's request to the connector is about."""
-    again = run.plan.get("again")
-    return [table for table in job.tables(run) if not again or table.topic in again]
+    again, done = run.plan.get("again"), run.plan.get("done", ())
+    return [
+        table for table in job.tables(run) if (table.topic in again if again else table.topic not in done)
+    ]
+
+
+def unasked(run: str) -> dict[str, object]:
+    """Return what a run's plan says while nothing is asked of the connector.
+
+    Each request has a name of its own: what the connector tells of an earlier one is not this one's.
+    """
+    return {"asked": False, "signal": f"{run}-{now_ms()}"}
 
 
 def ask_again(job: Job, rows: Mapping[str, Sequence[Key]]) -> None:
-    """Have only these rows of some topics be asked for the next time.
-
-    Raises:
-        SourceError: When that has been done too often (``RESNAPSHOT_ROWS_BUSY``).
-    """
-    run = job.run
-    rounds = run.plan.get("rounds", 0) + 1
-    if rounds > _MOST_ROUNDS:
-        busy = [table.schema.table for table in job.tables(run) if table.topic in rows]
-        full = " ".join(f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;" for table in busy)
-        raise SourceError(
-            f"Rows of {', '.join(map(str, busy))} change so often that their large values cannot be read.",
-            code="RESNAPSHOT_ROWS_BUSY",
-            hint=f"{full} -- then: headrace resnapshot resume {run.id}",
-        )
+    """Have only these rows of some topics be asked for the next time."""
     again = {topic: [list(key.parts) for key in keys] for topic, keys in rows.items()}
-    plan = {"again": again, "rounds": rounds, "signal": f"{run.id}-{now_ms()}", "asked": False}
-    change(job.registry, job.name, plan)
+    change(job.registry, job.name, {"again": again, **unasked(job.name)})
 
 
 def _columns(job: Job, source: Source, capture: Capture) -> dict[str, list[str]]:
@@ -177,7 +185,7 @@ def lost_columns(job: Job, source: Source, capture: Capture) -> bool:
         if error.code in ("SOURCE_TABLE_MISSING", "SOURCE_NO_PRIMARY_KEY"):
             return False  # reading once more would not mend that
         raise
-    return any(not set(names) <= set(now[topic]) for topic, names in before.items())
+    return any(not set(names) <= set(now.get(topic, names)) for topic, names in before.items())
 
 
 def first_marks(job: Job, table: SourceTableEntry) -> list[int]:
@@ -197,18 +205,27 @@ def _prepare(job: Job, run: ResnapshotEntry) -> dict[str, list[str]]:
             continue
         mine = [table for table in job.tables(run) if table.topic in entry.tables]
         unusable = [table.topic for table in mine if _is_unusable(job, entry, table)]
-        # A store that does not answer applies what is read when it comes back.
-        with suppress(SinkUnavailable), opened_sink(entry) as sink:
-            for table in mine:
-                try:
-                    sink.prepare(table.schema)
-                except SinkError as error:
-                    if error.table is None:
-                        raise
-                    unusable += [] if table.topic in unusable else [table.topic]
+        try:
+            for topic in _refused_by(entry, mine):
+                unusable += [] if topic in unusable else [topic]
+        except HeadraceError as error:
+            # The others are read for all the same; this one applies what is read once its store lets us in.
+            _log.warning("run %s: %s is not prepared: %s (%s)", run.id, entry.name, error.message, error.code)
         if unusable:
             shadows[entry.name] = unusable
     return shadows
+
+
+def _refused_by(entry: SinkEntry, tables: Sequence[SourceTableEntry]) -> Iterator[str]:
+    """Make a sink's targets that are missing; yield the topics of those that cannot be as they should."""
+    with opened_sink(entry) as sink:
+        for table in tables:
+            try:
+                sink.prepare(table.schema)
+            except SinkError as error:
+                if error.table is None:
+                    raise
+                yield table.topic
 
 
 def _is_unusable(job: Job, entry: SinkEntry, table: SourceTableEntry) -> bool:
@@ -269,6 +286,10 @@ def until_confirmed(job: Job, source: Source, capture: Capture) -> None:
 
 
 def _left_behind(job: Job, signal: str) -> bool:
-    """Return whether a run of ours that is over has asked for this snapshot."""
-    known = [run for run in active(job.registry, job.run.source) if run.id != job.name]
-    return bool(signal) and not any(signal == run.plan.get("signal", run.id) for run in known)
+    """Return whether a run that is over has asked for this snapshot, or one that rests, which asks again."""
+    for run in active(job.registry, job.run.source):
+        if run.id != job.name and signal == run.plan.get("signal", run.id):
+            if run.wanted != "pause":
+                return False
+            change(job.registry, run.id, unasked(run.id))  # its process has died; it would have done so
+    return bool(signal)

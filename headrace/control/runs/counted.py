@@ -68,7 +68,7 @@ def _look(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) 
     rows = _counted(job, source, table.schema.table)
     until_confirmed(job, source, capture_of(job.context, job.source))
     _wait(job, writer, table, marks_of(job.kafka, job.source, table))
-    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES)
+    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
     since = sum(marks_of(job.kafka, job.source, table)) - before
     seen = found["total"] - found["older"]
     return rows, seen, seen + since + _set_aside(job, writer, table) < rows

@@ -9,11 +9,15 @@ from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import change, refuse_former, run_of, topics_of
 
-__all__ = ["Aborted", "Job"]
+__all__ = ["Aborted", "Job", "Paused"]
 
 
 class Aborted(Exception):
     """Somebody has asked for the end of the run."""
+
+
+class Paused(Exception):
+    """Somebody has asked for the run to rest."""
 
 
 @dataclass
@@ -68,3 +72,13 @@ class Job:
         if wanted == "abort":
             raise Aborted
         return wanted == "pause"
+
+    def refuse_rest(self) -> None:
+        """Go on only when nobody has asked for anything else.
+
+        Raises:
+            Aborted: When the run is to end.
+            Paused: When it is to rest.
+        """
+        if self.heed():
+            raise Paused

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 
 from connectors.base import Capture, Source
 from headrace.control.capture import capture_of, source_of
@@ -23,8 +23,10 @@ from headrace.control.runs.asking import (
     asked_for,
     lost_columns,
     refuse_hidden,
+    unasked,
 )
 from headrace.control.runs.job import Aborted, Job
+from headrace.control.runs.left_out import TablesUnread, leave_out
 from headrace.control.runs.pace import Pace, Strain
 from headrace.control.runs.repository import (
     Phase,
@@ -42,7 +44,7 @@ from headrace.control.runs.untold import Untold
 from headrace.control.snapshot import Snapshot, SnapshotState, Told
 from headrace.control.verdicts import UNTIL_READ, over
 from headrace.model.errors import HeadraceError, SourceError
-from headrace.model.schema import declared_keys
+from headrace.model.schema import TableId, declared_keys
 
 __all__ = ["note_read", "read"]
 
@@ -56,38 +58,54 @@ _CONNECT_S = 1.0
 def read(job: Job) -> None:
     """Have the connector read the run's tables; return when it has read every table whole.
 
+    One that cannot be read, or not right, is left out by name while there are others.
+
     Raises:
         SourceError: When it has not (``RESNAPSHOT_INCOMPLETE``, or the cause by name where it still stands,
             such as ``SOURCE_SELECT_RIGHT``).
         Aborted: When somebody has asked for that.
     """
-    with _turn(job):
-        source, capture = source_of(job.context, job.source), capture_of(job.context, job.source)
-        untold = Untold(job)
-        while True:
-            if not job.run.plan.get("asked"):
-                ask(job, source, capture)
-            try:
-                _watch(job, source, capture)
-                refuse_hidden(job)
-                if not lost_columns(job, source, capture):
-                    if not (rows := untold.rows()):
-                        break
-                    ask_again(job, rows)
+    while True:
+        with _turn(job), closing(source_of(job.context, job.source)) as source:
+            if _read(job, source, capture_of(job.context, job.source)):
+                return
+
+
+def _read(job: Job, source: Source, capture: Capture) -> bool:
+    """Have the connector read; return False when the run is to rest, and what it has asked is taken back."""
+    untold = Untold(job)
+    while True:
+        if not job.run.plan.get("asked"):
+            ask(job, source, capture)
+        try:
+            if not _watch(job, source, capture):
+                _take_back(job, source, capture)
+                return False
+            if not job.run.plan.get("again"):
+                change(job.registry, job.name, {"done": sorted(topics_of(job.run))})
+            refuse_hidden(job)
+            if not lost_columns(job, source, capture):
+                if not (rows := untold.rows()):
+                    break
+                ask_again(job, rows)
+                continue
+        except Aborted:
+            _stop(job, source, capture)
+            raise
+        except SourceError as error:
+            if not (lost_columns(job, source, capture) or _key_is_back(job, source, capture, error)):
+                if isinstance(error, TablesUnread) and leave_out(job, source, error.tables):
+                    _take_back(job, source, capture)
                     continue
-            except Aborted:
-                _stop(job, source, capture)
+                refuse_hidden(job)  # the cause, where it still stands, says more than what came of it
                 raise
-            except SourceError as error:
-                if not (lost_columns(job, source, capture) or _key_is_back(job, source, capture, error)):
-                    refuse_hidden(job)  # the cause, where it still stands, says more than what came of it
-                    raise
-            # A column that goes ends the reading of a chunk, or moves the values behind it to other columns.
-            change(job.registry, job.name, {"marks": {}, "asked": False})
-            untold = Untold(job)
-        kafka, run = job.kafka, job.run
-        ends = {table.topic: marks_of(kafka, job.source, table) for table in job.tables(run)}
-        change(job.registry, job.name, {"ends": ends}, phase=Phase.APPLYING, reason="")
+        # A column that goes ends the reading of a chunk, or moves the values behind it to other columns.
+        change(job.registry, job.name, {"marks": {}, "asked": False})
+        untold = Untold(job)
+    kafka, run = job.kafka, job.run
+    ends = {table.topic: marks_of(kafka, job.source, table) for table in job.tables(run)}
+    change(job.registry, job.name, {"ends": ends}, phase=Phase.APPLYING, reason="")
+    return True
 
 
 def _key_is_back(job: Job, source: Source, capture: Capture, error: SourceError) -> bool:
@@ -119,11 +137,14 @@ def note_read(job: Job) -> None:
 
 @contextmanager
 def _turn(job: Job) -> Iterator[None]:
-    """Wait until no other run of the source reads, and no earlier one is at any of the tables."""
+    """Wait until no other run of the source reads, and no earlier one is at any of the tables.
+
+    One that rests keeps nobody waiting: it waits here itself, once the connector has nothing to do for it.
+    """
     path = job.context.run / f"reading-{job.run.source}.lock"
     with path.open("a") as lock:
         while True:
-            paused = job.heed()
+            paused = job.heed() and not job.run.plan.get("asked")
             others = [other for other in active(job.registry, job.run.source) if other.id != job.name]
             before = _before(job, others)
             if before is None and not paused:
@@ -143,26 +164,34 @@ def _before(job: Job, others: list[ResnapshotEntry]) -> str | None:
     run, tables, sinks = job.run, job.source.tables, job.registry.sinks(job.run.source)
     mine, place = topics_of(run), (run.asked_ms or 0, run.id)
     for other in others:
+        if other.wanted == "pause":
+            continue  # somebody may have it go on in a week
         if topics_left(other, tables, sinks) & mine and (other.asked_ms or 0, other.id) < place:
             return other.id
     return None
 
 
-def _watch(job: Job, source: Source, capture: Capture) -> None:
+def _watch(job: Job, source: Source, capture: Capture) -> bool:
+    """Return whether the connector has read all that it was asked for: not when the run is to rest."""
     plan = job.run.plan
     resting: bool | None = None  # the connector may rest since an earlier run, or since our process before
     heard = Told(job.kafka, capture, plan.get("heard_from", 0))
-    wanted = {str(table.schema.table): table.topic for table in asked_for(job, job.run)}
+    tables = {str(table.schema.table): table for table in asked_for(job, job.run)}
+    wanted = {name: table.topic for name, table in tables.items()}
+    if not wanted:
+        return True
     pace = Pace(plan.get("rows_per_second"))
     strain = Strain(plan.get("max_latency_ms", MAX_LATENCY_MS) / 1000, source.answer_seconds)
     with Connect(job.context.connect_url, patience=_CONNECT_S) as connect:
         while True:
             snapshot = heard.incremental(plan.get("signal", job.name))
-            _refuse_trouble(job, snapshot, list(wanted))
+            _refuse_trouble(job, snapshot, {name: table.schema.table for name, table in tables.items()})
             read = 0 if plan.get("again") else _note(job, snapshot, wanted)
             if snapshot.state is SnapshotState.COMPLETED:
-                return
-            rest = job.heed() or pace.ahead(read) or strain.look()
+                return True
+            if job.heed():
+                return False
+            rest = pace.ahead(read) or strain.look()
             trouble = _trouble_of(connect, capture)
             if trouble:
                 resting = None  # a connector that starts again has forgotten that it was to rest
@@ -184,14 +213,15 @@ def _trouble_of(connect: Connect, capture: Capture) -> str:
     return f"the connector is {state.task.lower()}: {state.trace}".rstrip(": ")
 
 
-def _refuse_trouble(job: Job, snapshot: Snapshot, wanted: list[str]) -> None:
-    trouble = snapshot.unread(wanted)
+def _refuse_trouble(job: Job, snapshot: Snapshot, wanted: Mapping[str, TableId]) -> None:
+    trouble = {table: why for table, why in snapshot.unread(wanted).items() if table in wanted}
     if trouble or snapshot.state is SnapshotState.ABORTED:
         why = ", ".join(f"{table}: {status}" for table, status in trouble.items())
-        raise SourceError(
+        raise TablesUnread(
             f"The snapshot of {job.run.source} was not read whole: {why or 'aborted'}.",
             code="RESNAPSHOT_INCOMPLETE",
             hint=f"headrace resnapshot resume {job.name}",
+            tables={wanted[table]: None for table in trouble},
         )
 
 
@@ -207,6 +237,18 @@ def _note(job: Job, snapshot: Snapshot, wanted: dict[str, str]) -> int:
             count(job.registry, job.name, "read", topic, rows)
         total += rows
     return total
+
+
+def _take_back(job: Job, source: Source, capture: Capture) -> None:
+    """Have the connector stop, so that it reads for others; tables that it has read whole count as read."""
+    plan = job.run.plan
+    heard = Told(job.kafka, capture, plan.get("heard_from", 0)).incremental(plan.get("signal", job.name))
+    mine = [] if plan.get("again") else asked_for(job, job.run)
+    whole = heard.scanned.keys() - heard.trouble.keys()
+    done = [table.topic for table in mine if str(table.schema.table) in whole]
+    # Noted first: what nobody waits for any more is stopped by the next run, if this process dies.
+    change(job.registry, job.name, {"done": plan.get("done", []) + done, **unasked(job.name)})
+    _stop(job, source, capture)
 
 
 def _stop(job: Job, source: Source, capture: Capture) -> None:

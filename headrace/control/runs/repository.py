@@ -34,6 +34,7 @@ __all__ = [
     "is_swept",
     "keep_telling",
     "leave_behind",
+    "note_litter",
     "overtaken",
     "raised",
     "refuse_former",
@@ -231,6 +232,7 @@ def leave_behind(session: Session, source: str) -> None:
     """Keep what a source's runs have done, but not where: their topics are made anew. None goes on."""
     for run in session.scalars(select(ResnapshotEntry).where(ResnapshotEntry.source == source)):
         kept = {"sinks": run.plan["sinks"], "left_out": run.plan.get("left_out", {})}
+        kept["litter"] = run.plan.get("litter", [])
         run.plan = {**kept, "topics": sorted(topics_of(run)), "marks": {}, "former": True}
         if Phase(run.phase) in OPEN:
             run.phase, run.wanted, run.ended_ms = Phase.ABORTED.value, "", now_ms()
@@ -296,12 +298,28 @@ def count(registry: Registry, name: str, what: str, key: str, value: Any) -> Res
         return run
 
 
+def note_litter(registry: Registry, name: str, sink: str, topic: str, *, left: bool) -> None:
+    """Note that a run, of whatever life, has ``left`` half a target at a sink's store, or that it is gone."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        others = [told for told in run.plan.get("litter", []) if told != [sink, topic]]
+        run.plan = {**run.plan, "litter": [*others, *([[sink, topic]] if left else [])]}
+
+
+def _untidy(run: ResnapshotEntry) -> str:
+    """Say where a run has left something; empty when it has not."""
+    where = ", ".join(sorted({sink for sink, _ in run.plan.get("litter", ())}))
+    said = "did not answer, and keeps what the run had begun there: the next run removes it"
+    return f"the store of {where} {said}" if where else ""
+
+
 def end(registry: Registry, name: str, phase: Phase, error: HeadraceError | None = None) -> ResnapshotEntry:
     """End a run, or leave it unfinished."""
     told = {**error.as_dict(), "kind": _kind(error)} if error is not None else None
-    reason = error.message if error is not None else ""
+    known = run_of(registry, name)
+    reason = "; ".join(filter(None, (error.message if error is not None else "", _untidy(known))))
     if told is not None:
-        told["hint"] = named(told["hint"], source=run_of(registry, name).source)
+        told["hint"] = named(told["hint"], source=known.source)
     run = change(registry, name, phase=phase, error=told, reason=reason, wanted="", ended_ms=now_ms())
     event = {"run": name, "tables": sorted(topics_of(run)), "why": run.why, **run.counts}
     registry.note(f"source {run.source}", f"resnapshot {phase.value}", **event)

@@ -17,7 +17,16 @@ from headrace.control.context import Context
 from headrace.control.desk import leave
 from headrace.control.pipelines import discard_run, rewrite, spec_path, withdraw, withheld, worked_on
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry
-from headrace.control.runs.repository import OPEN, Phase, all_of, change, is_swept, refuse_former, run_of
+from headrace.control.runs.repository import (
+    OPEN,
+    Phase,
+    all_of,
+    change,
+    is_swept,
+    note_litter,
+    refuse_former,
+    run_of,
+)
 from headrace.model.errors import HeadraceError, SinkError
 from sinks import registry as kinds
 from sinks.base import Sink
@@ -25,6 +34,7 @@ from sinks.shadow import SHADOW
 from spark_jobs.held import load_holds, save_holds
 
 __all__ = [
+    "clear_away",
     "discard",
     "discard_of_run",
     "discard_of_sink",
@@ -118,16 +128,40 @@ def let_go_on(context: Context, run: ResnapshotEntry) -> None:
 def discard(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
     """Give the shadow up, also one of which half is gone already; the old target serves on.
 
+    What a store that does not answer keeps of it is noted, see :func:`clear_away`.
+
     Raises:
         SinkError: When the engine does not let go of it (``SINK_BUSY``).
     """
     name = pipeline_of(run, entry.name, table)
     if spec_path(context, name).exists():
         withdraw(context, name)
-    with suppress(SinkError), closing(_open(run, entry, table)) as shadow:
+    try:
+        _drop(run, entry, table)
+    except SinkError:
+        note_litter(Registry(context.registry), run.id, entry.name, table.topic, left=True)
+    _clear(context, name)
+
+
+def clear_away(context: Context, source: str) -> None:
+    """Remove what runs of a source have left of shadows in stores that did not answer then."""
+    registry = Registry(context.registry)
+    sinks = {entry.name: entry for entry in registry.sinks(source)}
+    tables = {table.topic: table for table in registry.source(source).tables}
+    for run in all_of(registry, source):
+        for sink, topic in run.plan.get("litter", ()):
+            if sink in sinks and topic in tables:
+                try:
+                    _drop(run, sinks[sink], tables[topic])
+                except HeadraceError:
+                    continue
+            note_litter(registry, run.id, sink, topic, left=False)
+
+
+def _drop(run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
+    with closing(_open(run, entry, table)) as shadow:
         shadow.drop(table.schema)
         shadow.forget([table.topic])
-    _clear(context, name)
 
 
 def give_up(context: Context, run: ResnapshotEntry) -> None:

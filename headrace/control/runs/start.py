@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from connectors.registry import why_unreadable
 from headrace.control.capture import source_of
 from headrace.control.context import Context
 from headrace.control.fitness import in_words_of, refuse_not_streaming
@@ -23,6 +22,7 @@ from headrace.control.registry import (
 from headrace.control.remedies import recover
 from headrace.control.runner import ensure_engine
 from headrace.control.runs import markers
+from headrace.control.runs.left_out import Why, choose, raise_left_out, tell
 from headrace.control.runs.repository import (
     ACTIVE,
     Phase,
@@ -58,6 +58,7 @@ __all__ = [
     "start",
     "swept_by",
     "wait",
+    "wait_whole",
 ]
 
 Say = Callable[[str], None]
@@ -100,8 +101,8 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: 
     """Return what :func:`start` would begin; changes nothing."""
     registry = Registry(context.registry)
     entry = registry.source(name)
-    chosen = _chosen(entry, tables)
-    left_out = {} if tables else _left_out(entry, chosen)
+    chosen, unreadable = choose(entry, tables)
+    left_out = _words(entry, unreadable)
     source, kafka = source_of(context, entry), Kafka(context.kafka_bootstrap)
     if not tables:
         left_out |= in_words_of(name, source.unfit_now([t.schema for t in chosen]))
@@ -126,6 +127,7 @@ def start(
     max_latency_ms: int = MAX_LATENCY_MS,
     why: str = "",
     queue: bool = False,
+    spare: bool = False,
 ) -> ResnapshotEntry:
     """Begin a run and return it at once; a process under the engine's guardian carries it out.
 
@@ -140,6 +142,7 @@ def start(
         max_latency_ms: Rest while a small question takes the database longer.
         why: For people who look at the run later.
         queue: Wait for another run that is at one of the tables; without it such a call is refused.
+        spare: Leave tables that cannot be read out also where they are named, for nobody has chosen them.
 
     Raises:
         SourceError: When the connector does not stream (``SOURCE_NOT_STREAMING``).
@@ -147,7 +150,7 @@ def start(
     """
     registry = Registry(context.registry)
     entry = registry.source(name)
-    chosen = _chosen(entry, tables)
+    chosen, unreadable = choose(entry, tables, spare=spare)
     named = [sink.name for sink in sinks_of(registry, name, sinks)]
     refuse_not_streaming(context, entry)
     run = insert(
@@ -161,9 +164,12 @@ def start(
         max_latency_ms=max_latency_ms,
         estimate=sum(source_of(context, entry).estimate_rows([t.schema.table for t in chosen]).values()),
         why=why,
-        whole=not tables,
-        left_out={} if tables else _left_out(entry, chosen),
+        whole=spare or not tables,
+        left_out=_words(entry, unreadable),
     )
+    tell(registry, entry, unreadable)
+    if not chosen:  # what stands upon them says what reads them, and asking again would change nothing
+        return end(registry, run.id, Phase.COMPLETED)
     hand_over(context, run)
     return run
 
@@ -225,6 +231,16 @@ def wait(context: Context, name: str, *, patient: bool = False, see: See = lambd
         if not markers.there(context, run.id):
             hand_over(context, run)
         time.sleep(_POLL_S)
+
+
+def wait_whole(context: Context, name: str, *, see: See = lambda _: None) -> None:
+    """Return when the run has read every table that was meant.
+
+    Raises:
+        HeadraceError: As of :func:`wait`; or that it has left tables out (``RESNAPSHOT_UNREADABLE``).
+    """
+    run = wait(context, name, see=see)
+    raise_left_out(Registry(context.registry).source(run.source), run)
 
 
 def progress_of(run: ResnapshotEntry) -> str:
@@ -312,30 +328,12 @@ def hand_over(context: Context, run: ResnapshotEntry) -> None:
     ensure_engine(context)
 
 
-def _chosen(entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEntry]:
-    known = {table.schema.table: table for table in entry.tables}
-    missing = [str(table) for table in tables if table not in known]
-    if missing:
-        raise UsageError(
-            f"Source {entry.name} does not capture {', '.join(missing)}.",
-            code="TABLE_NOT_CAPTURED",
-            hint=f"Captured: {', '.join(map(str, known))}.",
-        )
-    if tables:
-        return [known[table] for table in tables]
-    # Where none can be read, the run itself says so, and what does.
-    return [t for t in known.values() if not why_unreadable(entry.kind, t.schema)] or list(known.values())
-
-
-def _left_out(entry: SourceEntry, chosen: Sequence[SourceTableEntry]) -> dict[str, str]:
-    """Return which of the source's tables nobody has chosen because they cannot be read anew, and why."""
-    reasons = {
-        table: why_unreadable(entry.kind, table.schema) for table in entry.tables if table not in chosen
-    }
+def _words(entry: SourceEntry, unreadable: Mapping[str, Why]) -> dict[str, str]:
+    """Return table → why it is left out, and what reads it all the same."""
     return {
-        str(table.schema.table): f"{why}; `headrace recover {entry.name}` reads it, too"
-        for table, why in reasons.items()
-        if why
+        str(table.schema.table): f"{unreadable[table.topic].reason}; `{recover(entry.name)}` reads it, too"
+        for table in entry.tables
+        if table.topic in unreadable
     }
 
 

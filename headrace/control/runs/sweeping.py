@@ -16,7 +16,8 @@ from headrace.control.progress import SinkProgress, read_progress
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runs.asking import refuse_hidden
-from headrace.control.runs.job import Job
+from headrace.control.runs.job import Job, Paused
+from headrace.control.runs.left_out import TablesUnread
 from headrace.control.runs.repository import FINAL, SWEEP_LARGE, Phase, change, is_swept, keep_telling
 from headrace.control.runs.settling import Lack, lack_of, worded
 from headrace.control.runs.shadowing import discard, fill, let_go_on, pipeline_of, shadowed
@@ -162,13 +163,14 @@ class _Rounds:
         if not ready:
             return []
         job, lacks = self._job, list[Lack]()
-        refuse_hidden(job)
+        ready = self._seen(entry, ready)
         run = change(job.registry, job.name, phase=Phase.SWEEPING)
         for n, table in enumerate(ready):
-            if job.heed():
-                return [*lacks, *(Lack(str(left.schema.table), 0, _PAUSED) for left in ready[n:])]
             try:
+                job.refuse_rest()
                 refused = sweep_table(job, run, entry, table)
+            except Paused:
+                return [*lacks, *(Lack(str(left.schema.table), 0, _PAUSED) for left in ready[n:])]
             except (SinkError, SourceError) as error:
                 rest = ready[n:] if error.code in _SILENT else [table]
                 lacks += [lack for left in rest if (lack := self._put_off(entry, left, error))]
@@ -180,6 +182,16 @@ class _Rounds:
             else:
                 self._untold.setdefault(entry.name, time.monotonic())
         return lacks
+
+    def _seen(self, entry: SinkEntry, ready: Sequence[SourceTableEntry]) -> list[SourceTableEntry]:
+        """Return the tables of which our role sees every row; the others are not swept."""
+        try:
+            refuse_hidden(self._job)
+        except TablesUnread as error:
+            hidden = [table for table in ready if table.schema.table in error.tables]
+            self._refused |= {(entry.name, table.topic): error for table in hidden}
+            return [table for table in ready if table not in hidden]
+        return list(ready)
 
     def _put_off(self, entry: SinkEntry, table: SourceTableEntry, error: HeadraceError) -> Lack | None:
         """Note that the table's target refuses: for good, or to be asked again after a pause."""

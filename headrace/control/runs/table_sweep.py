@@ -35,20 +35,23 @@ def sweep_table(
     Raises:
         SinkError: When the store does not do it.
         SourceError: When the run has passed over rows (``RESNAPSHOT_INCOMPLETE``).
+        Aborted: When somebody has asked for that, and the query has not come to it.
+        Paused: The same.
     """
     name, marks = str(table.schema.table), run.plan["marks"][table.topic]
     limit = None if run.plan.get("sweep_many") else (_LARGE_ROWS, _LARGE_SHARE)
     shadow = shadowed(run, entry.name, table.topic)
     writer = pipeline_of(run, entry.name, table) if shadow else entry.name
-    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES)
+    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
     if found["refused"]:  # there is something to remove
         refuse_unseen(job, writer, table, marks)
-        found = ask_sweep(job.context, writer, table, marks, limit)
+        found = ask_sweep(job.context, writer, table, marks, limit, job.refuse_rest)
     if found["refused"]:
         refused = _refused(job, run, entry, table, found)
         if not shadow:
             # The sink has every row that was read; that some are too many is what is left to say.
             healed(job.registry, run.source, table.topic, entry.name, run.begun_ms)
+            job.registry.completed(entry.name, table.topic, run.begun_ms)
         return refused
     if shadow:
         switch(job.context, run, entry, table)

@@ -7,21 +7,27 @@ began: a store fills it up from what it had before, which may be what the run is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from confluent_kafka import Message
 
 from connectors.debezium import Decoder
 from headrace.control.registry import SourceTableEntry
 from headrace.control.runs.job import Job
+from headrace.control.runs.left_out import TablesUnread, Why
 from headrace.model.change import Change, Op
 from headrace.model.key import Key
-from headrace.model.schema import LogicalType, TableSchema
+from headrace.model.schema import LogicalType, TableId, TableSchema
 
 __all__ = ["Untold"]
 
 _AT_ONCE = 500
 """So many rows are asked for in one statement."""
+_MOST_ROUNDS = 20
+"""A row that changes each of so many times while it is read once more changes all the while."""
+_MOST_KNOWN = 100_000
+"""Of so many rows of a table it is known how often they were asked for."""
+_WHOLE = 0
 _HEED_EVERY = 5_000
 _READ = b'"op":"r"'
 """In a record of a row that was read, and in no other: quotes within values are escaped."""
@@ -56,27 +62,40 @@ class Untold:
         self._job = job
         self._next: dict[tuple[str, int], int] = {}
         self._left: dict[str, dict[bytes, Key]] = {}
+        self._asked: dict[str, dict[bytes, int]] = {}  # how often a row was asked for until it was told whole
 
     def rows(self) -> dict[str, list[Key]]:
         """Return topic → rows to be read once more, some hundreds at a time; empty when there are none.
 
         Raises:
+            TablesUnread: When rows change each time that they are read (``RESNAPSHOT_ROWS_BUSY``).
             Aborted: When somebody has asked for that.
             StackError: When Kafka does not answer.
         """
         run, taken, room = self._job.run, dict[str, list[Key]](), _AT_ONCE
-        for table in self._job.tables(run):
-            if not _may_be_large(table.schema):
-                continue
-            left = self._left.setdefault(table.topic, {})
-            left.update(self._found(table, run.plan["marks"][table.topic]))
+        tables = [table for table in self._job.tables(run) if _may_be_large(table.schema)]
+        busy = [table.schema.table for table in tables if self._look(table, run.plan["marks"][table.topic])]
+        if busy:
+            raise _refusal(run.id, busy)
+        for table in tables:
+            left = self._left[table.topic]
             chosen = list(left)[:room]
             if chosen:
                 taken[table.topic] = [left.pop(raw) for raw in chosen]
                 room -= len(chosen)
+                _count(self._asked[table.topic], chosen)
         return taken
 
-    def _found(self, table: SourceTableEntry, marks: list[int]) -> Mapping[bytes, Key]:
+    def _look(self, table: SourceTableEntry, marks: list[int]) -> bool:
+        """Look for rows of a table; return whether one changes each time that it is read."""
+        left, asked = self._left.setdefault(table.topic, {}), self._asked.setdefault(table.topic, {})
+        found = self._found(table, marks, asked)
+        left.update(found)
+        return any(asked.get(raw, 0) >= _MOST_ROUNDS for raw in found)
+
+    def _found(
+        self, table: SourceTableEntry, marks: list[int], asked: dict[bytes, int]
+    ) -> Mapping[bytes, Key]:
         ends = self._job.kafka.ends([table.topic], committed=True)
         spans = {}
         for place, (low, end) in ends.items():
@@ -86,10 +105,16 @@ class Untold:
         decoder = Decoder(table.schema, table.epoch, self._job.source.placeholder)
         partial: dict[bytes, Key] = {}
         for message, raw, value in self._records(spans):
-            if _READ not in value:
-                record = decoder.decode_raw(_Place(message), raw, value)
-                if isinstance(record, Change) and record.absent:
-                    partial[raw] = record.key
+            if _READ in value:
+                if raw in asked:
+                    asked[raw] = _WHOLE
+                continue
+            record = decoder.decode_raw(_Place(message), raw, value)
+            if not isinstance(record, Change) or record.op is Op.DELETE:
+                if asked.get(raw) == _WHOLE:
+                    asked[raw] = 1  # another row may get its key, and some of its values
+            elif record.absent and asked.get(raw) != _WHOLE:
+                partial[raw] = record.key
         whole: set[bytes] = set()
         for message, raw, value in self._records(spans) if partial else ():
             if raw not in partial:
@@ -114,6 +139,25 @@ class Untold:
                 raw, value = message.key(), message.value()
                 if raw and value:
                     yield message, bytes(raw), bytes(value)
+
+
+def _count(asked: dict[bytes, int], rows: Sequence[bytes]) -> None:
+    """Note that rows are asked for; forget those of which nothing was heard for long."""
+    for raw in rows:
+        asked[raw] = asked.pop(raw, 0) + 1
+    for raw in list(asked)[:-_MOST_KNOWN]:
+        del asked[raw]
+
+
+def _refusal(run: str, busy: Sequence[TableId]) -> TablesUnread:
+    said = "change so often that their large values cannot be read."
+    full = {table: f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;" for table in busy}
+    return TablesUnread(
+        f"Rows of {', '.join(map(str, busy))} {said}",
+        code="RESNAPSHOT_ROWS_BUSY",
+        hint=f"{' '.join(full.values())} -- then: headrace resnapshot resume {run}",
+        tables={table: Why(f"Rows of {table} {said}", alter, alone=False) for table, alter in full.items()},
+    )
 
 
 class _Place:

@@ -14,14 +14,15 @@ from types import FrameType
 
 from headrace.config.logs import begin_log
 from headrace.config.pipeline import EngineSpec
+from headrace.control.capture import capture_of, source_of
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.control.runs import markers
 from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.reading import note_read, read
-from headrace.control.runs.repository import ACTIVE, FINAL, FORMER, SWEEP_LARGE, Phase, end
-from headrace.control.runs.shadowing import discard_of_run, give_up
+from headrace.control.runs.repository import ACTIVE, FINAL, FORMER, SWEEP_LARGE, Phase, active, end, run_of
+from headrace.control.runs.shadowing import clear_away, discard_of_run, give_up
 from headrace.control.runs.sweeping import leave_unswept, sweep
 from headrace.model.errors import HeadraceError, UsageError
 
@@ -70,6 +71,15 @@ def work(job: Job) -> None:
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
+def _tidy(job: Job) -> None:
+    """Remove what runs that are over have left in stores and in the database, where we may."""
+    with suppress(HeadraceError):
+        source = job.registry.source(run_of(job.registry, job.name).source)
+        clear_away(job.context, source.name)
+        kept = [run.id for run in active(job.registry, source.name)]
+        source_of(job.context, source).forget_orders(capture_of(job.context, source), kept)
+
+
 def _stop(signum: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
@@ -94,6 +104,7 @@ def main(context_file: str, engine_file: str, name: str, guardian: str) -> int:
     with markers.held(context, name) as mine:
         if mine:
             work(job)
+            _tidy(job)
     # Somebody may have had it go on just before the file was taken away.
     with suppress(UsageError):
         if mine and Phase(job.run.phase) in ACTIVE:

@@ -1,0 +1,143 @@
+"""Runs that are paused, and tables that go, while others are read: neither keeps anything else from it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry, ResnapshotEntry
+from headrace.control.runs import start as runs
+from headrace.control.runs.repository import run_of
+from headrace.model.errors import SourceError
+from headrace.model.schema import TableId
+from tests.integration.test_runs import headrace, workers
+from tests.support.mirror import Mirror, mirrored
+from tests.support.stack import RunningStack
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+
+NAME = "halted"
+AISLES, ITEMS = TableId("public", "aisles"), TableId("public", "items")
+ROWS = 6_000
+
+
+@pytest.fixture(scope="module")
+def mirror(stack: RunningStack) -> Iterator[Mirror]:
+    with mirrored(
+        stack,
+        NAME,
+        "CREATE TABLE aisles (id int PRIMARY KEY)",
+        "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+        "INSERT INTO aisles SELECT generate_series(1, 300)",
+        f"INSERT INTO items SELECT i, 'n' || i FROM generate_series(1, {ROWS}) i",
+        "INSERT INTO others SELECT generate_series(1, 10)",
+        settings={"snapshot_chunk_rows": 200},
+    ) as made:
+        made.settle()
+        yield made
+
+
+def now(mirror: Mirror, run: ResnapshotEntry) -> ResnapshotEntry:
+    return run_of(Registry(mirror.context.registry), run.id)
+
+
+def begun(mirror: Mirror, *, whole: bool = False) -> ResnapshotEntry:
+    """Return a run that has read the first of its tables, and is at the second one for a good while."""
+    tables = [] if whole else [AISLES, ITEMS]
+    run = runs.start(mirror.context, NAME, tables=tables, rows_per_second=600)
+
+    def at_the_other() -> bool:
+        read = now(mirror, run).counts.get("read", {})
+        return read.get(f"{NAME}.public.aisles") == 300 and bool(read.get(f"{NAME}.public.items"))
+
+    until(at_the_other, why=lambda: (now(mirror, run).counts, now(mirror, run).reason))
+    return run
+
+
+@contextmanager
+def asleep(pids: list[int]) -> Iterator[None]:
+    """Have processes do nothing while the block runs."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def assert_equal(mirror: Mirror) -> None:
+    mirror.settle()
+    wanted = {str(key) for (key,) in mirror.database.run("SELECT id FROM items")}
+    assert {name: rows.keys() for name, rows in mirror.stored("items").items()} == dict.fromkeys(
+        mirror.stored("items"), wanted
+    )
+
+
+def test_a_paused_run_keeps_no_other_waiting_and_goes_on_where_it_was(mirror: Mirror) -> None:
+    mirror.database.run(
+        f"ALTER PUBLICATION headrace_{NAME} DROP TABLE items",
+        "DELETE FROM items WHERE id <= 5",
+        f"ALTER PUBLICATION headrace_{NAME} ADD TABLE items",
+    )
+    paused = begun(mirror)
+    headrace(mirror.context, "resnapshot", "pause", paused.id)
+    assert headrace(mirror.context, "resnapshot", "wait", other(mirror))["state"] == "completed"
+    done = headrace(mirror.context, "resnapshot", NAME, "public.items", "--queue")
+    assert {told["removed"] for told in done["removed"]} == {5}
+    rests = now(mirror, paused)
+    assert (rests.wanted, rests.phase, rests.plan["done"]) == (
+        "pause", "reading", [f"{NAME}.public.aisles"]
+    )  # fmt: skip
+    for pid in workers(paused.id):
+        os.kill(pid, signal.SIGKILL)
+    kafka, read = Kafka(mirror.context.kafka_bootstrap), [f"{NAME}.public.aisles"]
+    ends = kafka.ends(read)
+    done = headrace(mirror.context, "resnapshot", "resume", paused.id)
+    assert (done["state"], done["read"]) == ("completed", 300 + ROWS - 5)
+    assert kafka.ends(read) == ends, "what was read is not read again"
+    until(lambda: not mirror.database.run(f"TABLE headrace.{NAME}_signal"))
+    assert_equal(mirror)
+
+
+def other(mirror: Mirror) -> str:
+    return str(headrace(mirror.context, "resnapshot", NAME, "public.others", "--no-wait")["run"])
+
+
+def test_a_paused_run_without_a_process_keeps_no_other_waiting(mirror: Mirror) -> None:
+    paused = begun(mirror)
+    at_work = workers(paused.id)
+    with asleep(at_work):
+        runs.pause(mirror.context, paused.id)
+        for pid in at_work:
+            os.kill(pid, signal.SIGKILL)
+    assert headrace(mirror.context, "resnapshot", "wait", other(mirror))["state"] == "completed"
+    assert headrace(mirror.context, "resnapshot", "resume", paused.id)["state"] == "completed"
+    assert_equal(mirror)
+
+
+def test_a_table_that_goes_while_another_is_read_is_left_out(mirror: Mirror) -> None:
+    """The last of this file: the table does not come back."""
+    mirror.database.run(
+        f"ALTER PUBLICATION headrace_{NAME} DROP TABLE items",
+        "DELETE FROM items WHERE id BETWEEN 10 AND 19",
+        f"ALTER PUBLICATION headrace_{NAME} ADD TABLE items",
+    )
+    run = begun(mirror, whole=True)
+    mirror.database.run("DROP TABLE others")
+    with pytest.raises(SourceError) as told:
+        runs.wait_whole(mirror.context, run.id)
+    done = now(mirror, run)
+    assert (done.phase, done.plan["left_out"].keys()) == ("completed", {"public.others"})
+    assert f"headrace source tables remove {NAME} public.others" in told.value.message
+    assert {tables["public.items"] for tables in done.counts["swept"].values()} == {10}
+    headrace(mirror.context, "source", "tables", "remove", NAME, "public.others")
+    assert_equal(mirror)
