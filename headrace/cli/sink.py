@@ -304,7 +304,8 @@ def set_(
     `headrace dlq replay --sink lake` for what was set aside.
     """
     context = open_context(home)
-    set_sink(context, name, _pairs(setting, Registry(context.registry).sink(name).kind))
+    given = _pairs(setting, Registry(context.registry).sink(name).kind)
+    set_sink(context, name, given, say=say_to(as_json=as_json))
     _done(name, "uses its new settings", as_json)
 
 

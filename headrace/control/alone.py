@@ -1,4 +1,4 @@
-"""One command at a time works on what a source captures; who waits for another is told for whom."""
+"""One command at a time works on what a source captures, or on a sink; who waits is told for whom."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import IO
 
 from headrace.control.context import Context
 
-__all__ = ["alone", "somebody_works"]
+__all__ = ["Say", "alone", "somebody_works", "take"]
+
+Say = Callable[[str], None]
 
 _MOMENT_S = 1.0
 """So long a command waits for another without a word."""
@@ -19,7 +21,7 @@ _POLL_S = 0.1
 
 
 @contextmanager
-def alone(context: Context, source: str, doing: str, say: Callable[[str], None]) -> Iterator[None]:
+def alone(context: Context, source: str, doing: str, say: Say) -> Iterator[None]:
     """Wait until nobody else works on what the source captures, and keep others away.
 
     Args:
@@ -29,10 +31,7 @@ def alone(context: Context, source: str, doing: str, say: Callable[[str], None])
         say: Told for whom this one waits, when it is for longer than a moment.
     """
     with _lock_of(context, source) as lock:
-        _wait(lock, source, say)
-        lock.truncate(0)
-        lock.write(f"{doing} (process {os.getpid()})")
-        lock.flush()
+        take(lock, source, doing, say)
         yield
 
 
@@ -51,7 +50,15 @@ def _lock_of(context: Context, source: str) -> IO[str]:
     return (context.run / f"refresh-{source}.lock").open("a+")
 
 
-def _wait(lock: IO[str], source: str, say: Callable[[str], None]) -> None:
+def take(lock: IO[str], what: str, doing: str, say: Say) -> None:
+    """Wait until nobody else has the lock, and have it until it is closed.
+
+    Args:
+        lock: Open to be appended to and read.
+        what: That which is worked on, such as a source.
+        doing: What others are told who wait.
+        say: Told for whom this one waits, when it is for longer than a moment.
+    """
     began, told = time.monotonic(), ""
     while True:
         try:
@@ -60,8 +67,11 @@ def _wait(lock: IO[str], source: str, say: Callable[[str], None]) -> None:
             lock.seek(0)
             who = lock.read()
             if who != told and time.monotonic() - began > _MOMENT_S:
-                say(f"{source}: waiting for {who}")
+                say(f"{what}: waiting for {who or 'another command'}")
                 told = who
             time.sleep(_POLL_S)
         else:
-            return
+            break
+    lock.truncate(0)
+    lock.write(f"{doing} (process {os.getpid()})")
+    lock.flush()

@@ -18,6 +18,7 @@ from headrace.config.pipeline import (
     load_pipeline,
     write_private,
 )
+from headrace.control.alone import Say, take
 from headrace.control.capture import secret_of, settings_of
 from headrace.control.claims import installation, owner_file
 from headrace.control.context import Context
@@ -123,17 +124,23 @@ def rewrite(context: Context, sink: str, change: Callable[[PipelineSpec], Mappin
 
 
 @contextmanager
-def withheld(context: Context, *sinks: str) -> Iterator[None]:
+def withheld(context: Context, *sinks: str, doing: str, say: Say = lambda _: None) -> Iterator[None]:
     """Have the engine put the sinks' queries down while the block runs, one command after another.
 
     Whether a person has paused the sink, before or meanwhile, is another matter and stays as it is.
+
+    Args:
+        context: The installation.
+        sinks: Which.
+        doing: What others are told who wait meanwhile.
+        say: Told for whom this one waits.
 
     Raises:
         SinkError: When the engine does not let go of a sink (``SINK_BUSY``); all go on then.
     """
     with ExitStack() as working:
         for sink in sinks:
-            working.enter_context(working_on(context, sink))
+            working.enter_context(working_on(context, sink, doing, say))
         try:
             for sink in sinks:
                 withhold(context, sink)
@@ -145,10 +152,17 @@ def withheld(context: Context, *sinks: str) -> Iterator[None]:
 
 
 @contextmanager
-def working_on(context: Context, sink: str) -> Iterator[None]:
-    """Wait until no other command works on the sink's targets, and keep others away."""
+def working_on(context: Context, sink: str, doing: str, say: Say = lambda _: None) -> Iterator[None]:
+    """Wait until no other command works on the sink's targets, and keep others away.
+
+    Args:
+        context: The installation.
+        sink: Which.
+        doing: What others are told who wait meanwhile.
+        say: Told for whom this one waits.
+    """
     with _lock_of(context, sink) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        take(lock, sink, doing, say)
         yield
 
 
@@ -166,7 +180,7 @@ def worked_on(context: Context, sink: str) -> Iterator[bool]:
 
 def _lock_of(context: Context, sink: str) -> IO[str]:
     context.run.mkdir(parents=True, exist_ok=True)
-    return (context.run / f"sink-{sink}.lock").open("a")
+    return (context.run / f"sink-{sink}.lock").open("a+")
 
 
 def withhold(context: Context, sink: str) -> None:

@@ -134,7 +134,7 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
         job = _begin(context, registry, name, say)
         with ExitStack() as working:
             for sink in job.sinks:
-                working.enter_context(working_on(context, sink.name))
+                working.enter_context(working_on(context, sink.name, f"`headrace recover {name}`", say))
             working.enter_context(or_give_up(job))
             if job.run.phase == "stopping":
                 keep_digests(job)

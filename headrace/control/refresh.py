@@ -207,7 +207,7 @@ def _give(
     away: dict[str, SinkError] = {}
     for sink in sinks:
         try:
-            with withheld(context, sink.name):
+            with withheld(context, sink.name, doing=f"whoever follows the columns of {sink.source}", say=say):
                 refused |= _give_to(context, registry, sink, changed, owe, say)
         except SinkError as error:
             say(f"{sink.name} does not follow: {error.message}")

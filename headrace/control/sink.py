@@ -204,7 +204,7 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
     registry = Registry(context.registry)
     entry = registry.sink(name)
     say("stopping its query")
-    with working_on(context, name):
+    with working_on(context, name, f"`headrace sink remove {name}`", say):
         withdraw(context, name)
         discard_of_sink(context, name)
         if purge:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, cast
 
+from headrace.control.alone import Say
 from headrace.control.context import Context
 from headrace.control.pipelines import rewrite, spec_path, withheld
 from headrace.control.registry import Registry, SinkEntry
@@ -20,7 +21,7 @@ from sinks.unheld import UnheldSettings, refuse_unknown
 __all__ = ["set_sink"]
 
 
-def set_sink(context: Context, name: str, settings: Mapping[str, Any]) -> None:
+def set_sink(context: Context, name: str, settings: Mapping[str, Any], *, say: Say = lambda _: None) -> None:
     """Give a sink other policies for values that its store cannot hold; its targets are made ready for them.
 
     What has been set aside is applied by a replay of its letters.
@@ -29,6 +30,7 @@ def set_sink(context: Context, name: str, settings: Mapping[str, Any]) -> None:
         context: The installation.
         name: The sink.
         settings: ``unheld``, and ``unheld.<schema>.<table>.<column>``.
+        say: Told what is waited for.
 
     Raises:
         UsageError: When another setting is given, a column is not mirrored or would refuse what it has kept
@@ -50,7 +52,8 @@ def set_sink(context: Context, name: str, settings: Mapping[str, Any]) -> None:
                 code="RESNAPSHOT_TABLE_BUSY",
                 hint=f"headrace resnapshot wait {run.id}",
             )
-    with withheld(context, *([name] if spec_path(context, name).exists() else [])):
+    mine = [name] if spec_path(context, name).exists() else []
+    with withheld(context, *mine, doing=f"`headrace sink set {name}`", say=say):
         with naming(entry.source, name), closing(kinds.build(entry.kind, name, known)) as sink:
             for schema in schemas:
                 sink.prepare(schema)

@@ -243,7 +243,7 @@ def _hand_over(
     if not new:
         return
     say(f"{entry.name}: taking in {len(new)} tables")
-    with withheld(context, entry.name):
+    with withheld(context, entry.name, doing="a command that takes tables in", say=say):
         with opened_sink(entry) as sink:
             begin(context, entry.name, sink, new, take_over=False, say=say)
         more = pipeline_of(context, source, entry, new).tables

@@ -76,7 +76,8 @@ def take_out(
             say("nothing streams: the recovery will leave the tables out of publication and connector")
         else:
             _tell_source(context, entry, tables, say)
-        with withheld(context, *(sink.name for sink in sinks if spec_path(context, sink.name).exists())):
+        there = [sink.name for sink in sinks if spec_path(context, sink.name).exists()]
+        with withheld(context, *there, doing="a command that takes tables out", say=say):
             for sink in sinks:
                 _release(context, sink, [table for table in gone if table.topic in sink.tables], purge, say)
             Kafka(context.kafka_bootstrap).delete(sorted(topics))

@@ -69,12 +69,16 @@ class _Moment:
         stones: Of the index of its tombstones: documents written.
         marks: Of that index: the last operation.
         coming: How many deletes of ours may have been under way.
+        read: Up to which operation of that index tombstones have been read since.
+        told: Of how many rows those told.
     """
 
     deletes: _Counts
     stones: _Counts
     marks: _Counts = field(default_factory=dict)
     coming: int = 0
+    read: _Counts = field(default_factory=dict)
+    told: int = 0
 
     def precedes(self, now: _Moment) -> bool:
         """Return whether the same copies have counted on; one that was opened anew begins at nothing."""
@@ -95,6 +99,10 @@ class _Moment:
 
 def _went_on(before: _Counts, now: _Counts) -> bool:
     return before.keys() == now.keys() and all(count <= now[copy] for copy, count in before.items())
+
+
+def _is_beyond(marks: _Counts, read: _Counts) -> bool:
+    return any(mark > read.get(copy, -1) for copy, mark in marks.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +131,8 @@ class _Watch:
         self.made_at = self.tried_at = float("-inf")
         self.seen: _Moment | None = None
         self._since = float("-inf")
-        self.begin(self.noted)
-
-    def begin(self, base: _Moment | None) -> None:
-        """Count from a moment on."""
-        self.base = base
-        self._read: Mapping[str, int] = base.marks if base is not None else {}
-        self._told = 0
+        self.base = self.noted
+        """The moment since which it is counted."""
 
     def look(self, now: _Moment, told: Told) -> bool:
         """Take what was counted; return whether somebody else seems to have removed documents.
@@ -143,7 +146,7 @@ class _Watch:
         if before is None or before.stones != now.stones:
             self._since = clock
         if self.base is None or not self.base.marks or not self.base.precedes(now):
-            self.begin(now.unsure(told))
+            self.base = now.unsure(told)
             return False
         quiet = clock - self._since >= _QUIET_S
         excess = self._excess(self.base, now, told)
@@ -152,7 +155,7 @@ class _Watch:
         if excess > (0 if quiet else self.base.coming):
             return True
         if quiet:
-            self.begin(now)
+            self.base = now
         return False
 
     def _excess(self, base: _Moment, now: _Moment, told: Told) -> int | None:
@@ -160,13 +163,11 @@ class _Watch:
         deletes, stones = base.until(now)
         if deletes <= stones:
             return 0  # each tells of one row at least
-        if any(mark > self._read.get(copy, -1) for copy, mark in now.marks.items()):
-            rows, last = told.since(self._read, now.marks, _READ)
-            self._told += rows
-            self._read = last
-            if any(mark > last.get(copy, -1) for copy, mark in now.marks.items()):
-                return None
-        return deletes - self._told
+        read = base.read or base.marks
+        if _is_beyond(now.marks, read):
+            rows, read = told.since(read, now.marks, _READ)
+            self.base = base = replace(base, read=read, told=base.told + rows)
+        return None if _is_beyond(now.marks, read) else deletes - base.told
 
     @property
     def due(self) -> bool:
@@ -335,7 +336,7 @@ class Identities:
                 moment = watch.seen.unsure(Told(self._client, indexes[index])) if watch.seen else None
                 self._note(index, token, moment)
                 watch.token, watch.made_at = token, time.monotonic()
-                watch.begin(moment)
+                watch.base = moment
                 done.add(index)
         return done
 

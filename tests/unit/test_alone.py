@@ -7,6 +7,7 @@ from threading import Thread
 
 from headrace.control.alone import alone
 from headrace.control.context import Context
+from headrace.control.pipelines import working_on
 from tests.support.waiting import ended, until
 
 
@@ -28,3 +29,18 @@ def test_who_waits_is_told_for_whom_and_other_sources_do_not_wait(context: Conte
         assert same.is_alive()
     ended(same)
     assert said == [f"shop: waiting for `headrace recover shop` (process {os.getpid()})"]
+
+
+def test_who_waits_for_a_sink_is_told_for_whom(context: Context) -> None:
+    said: list[str] = []
+
+    def works() -> None:
+        with working_on(context, "cache", "`headrace sink remove cache`", said.append):
+            pass
+
+    with working_on(context, "cache", "`headrace recover shop`", said.append):
+        other = Thread(target=works)
+        other.start()
+        until(lambda: said)
+    ended(other)
+    assert said == [f"cache: waiting for `headrace recover shop` (process {os.getpid()})"]

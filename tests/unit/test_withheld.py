@@ -48,27 +48,27 @@ def told(context: Context) -> PipelineSpec:
 
 
 def test_it_goes_on_after(context: Context) -> None:
-    with withheld(context, "cache"):
+    with withheld(context, "cache", doing="a test"):
         assert not told(context).runs
     assert told(context).runs
 
 
 def test_a_pause_of_before_stays(context: Context) -> None:
     control_sink.pause(context, "cache")
-    with withheld(context, "cache"):
+    with withheld(context, "cache", doing="a test"):
         assert not told(context).runs
     assert told(context).paused
 
 
 def test_a_pause_meanwhile_stays(context: Context) -> None:
-    with withheld(context, "cache"):
+    with withheld(context, "cache", doing="a test"):
         control_sink.pause(context, "cache")
     assert told(context).paused
 
 
 def test_a_resume_meanwhile_is_heeded_when_the_work_is_done(context: Context) -> None:
     control_sink.pause(context, "cache")
-    with withheld(context, "cache"):
+    with withheld(context, "cache", doing="a test"):
         control_sink.resume(context, "cache")
         assert not told(context).runs
     assert told(context).runs
@@ -84,11 +84,11 @@ def test_the_next_command_waits(context: Context) -> None:
     times: list[float] = []
 
     def other() -> None:
-        with withheld(context, "cache"):
+        with withheld(context, "cache", doing="a test"):
             times.append(time.monotonic())
 
     thread = threading.Thread(target=other)
-    with withheld(context, "cache"):
+    with withheld(context, "cache", doing="a test"):
         thread.start()
         thread.join(0.3)
         over = time.monotonic()

@@ -97,7 +97,7 @@ def switch(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Sour
     """Put the shadow in the place of the target, and have the sink go on with the table as it is now."""
     name, registry = pipeline_of(run, entry.name, table), Registry(context.registry)
     change(registry, run.id, {"switching": entry.name})
-    with withheld(context, entry.name):
+    with withheld(context, entry.name, doing=f"run {run.id}, which puts a target in its place"):
         # A recovery that was waited for has ended the run, and its shadow is of the life before.
         refuse_former(run_of(registry, run.id))
         withdraw(context, name)  # not before: who removes the sink, or recovers, finds the shadow by it
