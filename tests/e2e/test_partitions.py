@@ -23,7 +23,7 @@ from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 PARTITIONS = 4
 TOPIC = "spread.public.items"
@@ -90,7 +90,6 @@ def test_a_changed_key_takes_its_large_values_to_another_partition(mirror: Mirro
     assert_equal(mirror)
 
 
-@pytest.mark.deep
 def test_a_truncate_empties_every_partition(mirror: Mirror) -> None:
     for turn in range(5):
         mirror.database.run(
@@ -105,7 +104,6 @@ def test_a_truncate_empties_every_partition(mirror: Mirror) -> None:
     )
 
 
-@pytest.mark.deep
 def test_a_truncate_that_is_met_long_afterwards_takes_nothing_of_later(mirror: Mirror) -> None:
     for short in KINDS:
         sink.pause(mirror.context, f"{mirror.name}{short}")
@@ -122,7 +120,6 @@ def test_a_truncate_that_is_met_long_afterwards_takes_nothing_of_later(mirror: M
     assert_equal(mirror)
 
 
-@pytest.mark.deep
 def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
     mirror.database.run(
         "ALTER PUBLICATION headrace_spread DROP TABLE items",
@@ -136,7 +133,6 @@ def test_a_resnapshot_sweeps_every_partition(mirror: Mirror) -> None:
     assert_equal(mirror)
 
 
-@pytest.mark.deep
 def test_a_truncate_that_kafka_no_longer_places_is_mended_as_it_is_told(mirror: Mirror) -> None:
     """What is older than the truncate was applied, and retention has taken it since."""
     mirror.database.run("TRUNCATE items", many(1, 100, "before"))

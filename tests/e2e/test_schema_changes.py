@@ -166,6 +166,7 @@ def test_a_type_that_one_store_cannot_follow_is_filled_anew_beside_what_it_serve
     assert_equal(mirror)
 
 
+@pytest.mark.deep
 def test_a_table_that_is_dropped_and_made_anew_is_noticed_and_followed(mirror: Mirror) -> None:
     until(lambda: mirror.in_sync)
     mirror.database.run("DROP TABLE things")

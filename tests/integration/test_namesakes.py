@@ -82,6 +82,7 @@ def test_a_connector_that_runs_and_tells_nothing_new_ends_the_wait(
         source.remove(context, NAME)
 
 
+@pytest.mark.deep
 def test_sources_come_and_go_beside_each_other(context: Context, stack: RunningStack) -> None:
     """Connect answers some requests with an error of its own while a connector beside is made or removed."""
 

@@ -68,7 +68,7 @@ def test_an_open_transaction_of_another_database_is_waited_for_by_name(
 
 def test_limits_of_time_that_others_have_set_do_not_end_a_load(context: Context, database: Database) -> None:
     """Each of them is far below what reading takes; the load comes to its end at its first try."""
-    rows = 300_000
+    rows = 100_000
     database.run(
         "CREATE TABLE t (id int PRIMARY KEY, name text)",
         f"INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, {rows}) i",

@@ -81,7 +81,7 @@ def delta(folder: Path, *, vectors: bool) -> Iterator[Callable[[], Sink]]:
     yield lambda: DeltaSink("lake", config)
 
 
-KINDS = {"elasticsearch": 2, "redis-json": 25, "redis-hash": 25, "delta": 8, "delta-vectors": 8}
+KINDS = {"elasticsearch": 1, "redis-json": 25, "redis-hash": 25, "delta": 8, "delta-vectors": 8}
 """How many programs each store is given; as many as it runs in a few seconds."""
 
 MORE = 8

@@ -75,8 +75,11 @@ class Tally:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it JSON-ready; of the seconds of single tests only the slowest."""
+        """Return it JSON-ready; of the seconds of single tests and files only the slowest."""
         slowest = sorted(self.seconds.items(), key=lambda one: -one[1])[:SLOWEST]
+        files: Counter[str] = Counter()
+        for name, seconds in self.seconds.items():
+            files[name.partition("::")[0]] += round(seconds)
         return {
             "level": self.level,
             "seconds": round(time.monotonic() - self._began, 1),
@@ -84,6 +87,7 @@ class Tally:
             "outcomes": dict(self.outcomes),
             "repeats": self.repeats,
             "slowest": [[name, round(seconds, 1)] for name, seconds in slowest],
+            "files": files.most_common(SLOWEST),
         }
 
 
@@ -110,6 +114,9 @@ def table(lines: list[dict[str, Any]]) -> str:
     slowest = sorted(((s, name) for line in runs for name, s in line["slowest"]), reverse=True)[:SLOWEST]
     rows += ["", f"the {len(slowest)} slowest tests, with set-up and tear-down"] if slowest else []
     rows += [f"{seconds:>8.1f} s  {name}" for seconds, name in slowest]
+    files = sorted(((s, name) for line in runs for name, s in line.get("files", ())), reverse=True)[:SLOWEST]
+    rows += ["", f"the {len(files)} slowest files"] if files else []
+    rows += [f"{seconds:>8} s  {name}" for seconds, name in files]
     return "\n".join(rows)
 
 
