@@ -51,6 +51,7 @@ def run(shop: Shop, *statements: str) -> None:
 
 
 def test_the_snapshot_arrives_whole(shop: Shop) -> None:
+    """Its time is that of the shop, which all tests share."""
     shop.converge()
     with shop.stores() as stores:
         for store in stores:
