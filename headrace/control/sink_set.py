@@ -53,7 +53,7 @@ def set_sink(context: Context, name: str, settings: Mapping[str, Any], *, say: S
                 hint=f"headrace resnapshot wait {run.id}",
             )
     mine = [name] if spec_path(context, name).exists() else []
-    with withheld(context, *mine, doing=f"`headrace sink set {name}`", say=say):
+    with withheld(context, *mine, doing=f"a command that gives {name} other settings", say=say):
         with naming(entry.source, name), closing(kinds.build(entry.kind, name, known)) as sink:
             for schema in schemas:
                 sink.prepare(schema)

@@ -175,7 +175,7 @@ def test_a_shadow_of_the_life_before_takes_no_targets_place(
         shadow.settle({(A, 0): 5})
 
     @contextmanager
-    def recovered(context: Context, *sinks: str) -> Iterator[None]:
+    def recovered(context: Context, *sinks: str, doing: str) -> Iterator[None]:
         with shop.registry.begin() as session:
             leave_behind(session, "shop")
         yield
