@@ -29,21 +29,29 @@ def class_path(jars: Sequence[Path]) -> str:
 
 
 _SHAPE = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+_QUICK = "-XX:TieredStopAtLevel=1"
+"""Code is compiled once, soon and cheaply. What makes it faster in the long run takes the first minutes of both
+cores of a small machine."""
 
 
 def jvm_options(heap_mib: int, temp: Path, account: Account | None = None) -> list[str]:
     """Return the options every server's JVM gets.
 
     The serial collector holds fewer threads and tables than the default one and pauses for milliseconds at
-    these heap sizes.
+    these heap sizes. ``HEADRACE_JIT=full`` has code compiled for the long run.
     """
     private(temp, account)
-    return [f"-Xmx{heap_mib}m", *_SHAPE, f"-Djava.io.tmpdir={temp}"]
+    return [f"-Xmx{heap_mib}m", *_shape(), f"-Djava.io.tmpdir={temp}"]
+
+
+def _shape() -> list[str]:
+    full = os.environ.get("HEADRACE_JIT", "").lower() == "full"
+    return [*_SHAPE, *([] if full else [_QUICK])]
 
 
 def aot_cache(server: str, heap_mib: int, jars: Sequence[Path]) -> AotCache | None:
     """Return the ahead-of-time cache of a server that runs with these jars and :func:`jvm_options`."""
-    return AotCache.of(server, jars, [*_SHAPE, str(heap_mib)])
+    return AotCache.of(server, jars, [*_shape(), str(heap_mib)])
 
 
 def java_command(jars: Sequence[Path], options: Sequence[str], main: str, *arguments: str) -> list[str]:
