@@ -30,8 +30,8 @@ def class_path(jars: Sequence[Path]) -> str:
 
 _SHAPE = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 _QUICK = "-XX:TieredStopAtLevel=1"
-"""Code is compiled once, soon and cheaply. What makes it faster in the long run takes the first minutes of both
-cores of a small machine."""
+"""Code is compiled once, soon and cheaply. What makes it faster in the long run takes both cores of a small
+machine for the first minutes."""
 
 
 def jvm_options(heap_mib: int, temp: Path, account: Account | None = None) -> list[str]:
