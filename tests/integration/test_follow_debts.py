@@ -9,11 +9,11 @@ import pytest
 from headrace.config.pipeline import SchemaPolicy
 from headrace.control import lag, source
 from headrace.control.registry import Registry, ResnapshotEntry
-from headrace.control.runs.repository import all_of, run_of
+from headrace.control.runs.repository import run_of
 from tests.support.mirror import Mirror, mirrored
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
-from tests.support.turn import turn_kept
+from tests.support.turn import begun, turn_kept
 from tests.support.waiting import stays, until
 
 pytestmark = [
@@ -42,13 +42,6 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
     ) as made:
         made.settle()
         yield made
-
-
-def begun(mirror: Mirror) -> list[ResnapshotEntry]:
-    """Return the runs that followers have begun, the newest first."""
-    return [
-        run for run in all_of(Registry(mirror.context.registry), NAME) if run.why == "columns have changed"
-    ]
 
 
 def is_owing(mirror: Mirror) -> bool:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from headrace.control import lag
-from headrace.control.registry import Registry, ResnapshotEntry
+from headrace.control.registry import Registry
 from headrace.control.runner import ensure_engine, stop_engine
 from headrace.control.runs import start as runs
-from headrace.control.runs.repository import all_of, run_of
+from headrace.control.runs.repository import run_of
 from tests.support.mirror import Mirror, mirrored
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
-from tests.support.turn import turn_kept
+from tests.support.turn import begun, turn_kept
 from tests.support.waiting import stays, until
 
 pytestmark = [
@@ -44,13 +44,6 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
     ) as made:
         made.settle()
         yield made
-
-
-def begun(mirror: Mirror) -> list[ResnapshotEntry]:
-    """Return the runs that followers have begun, the newest first."""
-    return [
-        run for run in all_of(Registry(mirror.context.registry), NAME) if run.why == "columns have changed"
-    ]
 
 
 def told(mirror: Mirror, sink: str, table: str) -> tuple[lag.State, str]:

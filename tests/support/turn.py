@@ -1,4 +1,4 @@
-"""No run of a source begins to read while a test does something, as if another one read meanwhile."""
+"""Runs that followers begin, and a turn to read that is kept from them while a test does something."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.control.context import Context
+from headrace.control.registry import Registry, ResnapshotEntry
+from headrace.control.runs.repository import all_of
+from tests.support.mirror import Mirror
 
-__all__ = ["turn_kept"]
+__all__ = ["begun", "turn_kept"]
+
+
+def begun(mirror: Mirror) -> list[ResnapshotEntry]:
+    """Return the runs that followers have begun, the newest first."""
+    runs = all_of(Registry(mirror.context.registry), mirror.name)
+    return [run for run in runs if run.why == "columns have changed"]
 
 
 @contextmanager
