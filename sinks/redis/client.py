@@ -144,7 +144,7 @@ class Client:
         """Connections whose last answer has come, and when; the pool would look at each before it is used."""
 
     def run(self, script: Script, calls: Iterable[Call]) -> Iterator[tuple[Any, list[bytes]]]:
-        """Run a script once per call and yield each call's tag and answer; answers may come out of order.
+        """Run a script once per call and yield each call's tag and answer, in their order.
 
         ``calls`` is drawn from while earlier calls are being worked on. A call may run twice.
 
@@ -153,7 +153,6 @@ class Client:
         """
         connection = self._lent()
         pending: deque[Call] = deque()
-        unknown: list[Call] = []
         whole = False
         try:
             for call in calls:
@@ -162,17 +161,23 @@ class Client:
                 connection.send_packed_command([hiredis.pack_command(words)])
                 pending.append(call)
                 if len(pending) >= _WINDOW:
-                    yield from _answer(connection, pending.popleft(), unknown)
+                    yield self._answer(connection, script, pending.popleft())
             while pending:
-                yield from _answer(connection, pending.popleft(), unknown)
+                yield self._answer(connection, script, pending.popleft())
             whole = True
         finally:
             if whole:
                 self._proven.append((connection, time.monotonic()))
             else:
                 self._give_up(connection)
-        for call in unknown:
-            yield call.tag, self.redis.eval(script.text, len(call.keys), *call.keys, *call.args)
+
+    def _answer(self, connection: Any, script: Script, call: Call) -> tuple[Any, list[bytes]]:
+        try:
+            return call.tag, connection.read_response()
+        except NoScriptError:  # from now on Redis knows it; what was sent before is told in full as well
+            return call.tag, self.redis.eval(script.text, len(call.keys), *call.keys, *call.args)
+        except OutOfMemoryError as error:
+            return call.tag, [b"E" * len(call.keys), *([f"OOM {error}".encode()] * len(call.keys))]
 
     def _lent(self) -> Any:
         try:
@@ -193,12 +198,3 @@ class Client:
         for each in ended:
             each.disconnect()
             self.redis.connection_pool.release(each)
-
-
-def _answer(connection: Any, call: Call, unknown: list[Call]) -> Iterator[tuple[Any, list[bytes]]]:
-    try:
-        yield call.tag, connection.read_response()
-    except NoScriptError:
-        unknown.append(call)
-    except OutOfMemoryError as error:
-        yield call.tag, [b"E" * len(call.keys), *([f"OOM {error}".encode()] * len(call.keys))]

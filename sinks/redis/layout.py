@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Protocol
@@ -14,7 +14,16 @@ from redis.exceptions import RedisError
 from headrace.model.change import Change, Op
 from headrace.model.key import Key
 from headrace.model.schema import Column, LogicalType, TableSchema
-from sinks.document import CONVERSION_ERRORS, BadValue, Document, checked_json, converter, dumps, exact
+from sinks.document import (
+    CONVERSION_ERRORS,
+    BadValue,
+    Document,
+    checked_json,
+    converter,
+    dumps,
+    exact,
+    readable,
+)
 from sinks.origin import KNOWN, origin_members, place
 from sinks.redis.client import Script
 from sinks.redis.names import META_FIELD, SOURCE_FIELD, field_of
@@ -160,7 +169,7 @@ class JsonLayout:
         for key in keys:
             pipeline.getrange(key, 0, _VERSION.stop - 1)
         answers = map(_told, pipeline.execute(raise_on_error=False) if keys else [])
-        return [int(text[_VERSION]) if text and text.startswith(_HEAD) else None for text in answers]
+        return [_version(text[_VERSION]) if text and text.startswith(_HEAD) else None for text in answers]
 
     def ours(self, redis: Any, keys: Sequence[bytes]) -> list[bytes]:
         return list(redis.eval(_OUR_STRINGS, len(keys), *keys, _HEAD)) if keys else []
@@ -188,7 +197,7 @@ class JsonLayout:
     def _row(self, value: bytes | None) -> tuple[int, dict[str, Any]] | None:
         if value is None or not value.startswith(_HEAD):
             return None
-        return int(value[_VERSION]), self._document.decode(self._document.parse(value))
+        return readable(lambda: (int(value[_VERSION]), self._document.decode(self._document.parse(value))))
 
 
 class HashLayout:
@@ -257,7 +266,7 @@ class HashLayout:
         for key in keys:
             pipeline.hget(key, META_FIELD)
         answers = map(_told, pipeline.execute(raise_on_error=False) if keys else [])
-        return [int(text) if text is not None else None for text in answers]
+        return [_version(text) if text is not None else None for text in answers]
 
     def ours(self, redis: Any, keys: Sequence[bytes]) -> list[bytes]:
         return list(redis.eval(_OUR_HASHES, len(keys), *keys, META_FIELD)) if keys else []
@@ -279,9 +288,15 @@ class HashLayout:
         value = _told(value)
         if not isinstance(value, dict) or META_FIELD.encode() not in value:
             return None
+        return readable(lambda: (int(value[META_FIELD.encode()]), self._decoded(value)))
+
+    def _decoded(self, value: Mapping[bytes, bytes]) -> dict[str, Any]:
         known = {field: self._read[field] for field in value if field in self._read}
-        texts = {name: read(value[field]) for field, (name, read) in known.items()}
-        return int(value[META_FIELD.encode()]), self._document.decode(texts)
+        return self._document.decode({name: read(value[field]) for field, (name, read) in known.items()})
+
+
+def _version(text: bytes) -> int | None:
+    return readable(lambda: int(text))
 
 
 def _text_of(value: bytes | None) -> str | None:

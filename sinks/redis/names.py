@@ -16,7 +16,9 @@ __all__ = [
     "field_of",
     "glob",
     "heads",
+    "lasting_keys",
     "moments_key",
+    "notes_key",
     "progress_key",
     "targets_key",
     "witnesses_key",
@@ -82,6 +84,11 @@ def moments_key(prefix: str) -> str:
     return f"{prefix}{_OWN}:moments"
 
 
+def notes_key(prefix: str) -> str:
+    """Return the key of the hash of rows that come and go while keys are walked over."""
+    return f"{counts_key(prefix)}:walk"
+
+
 def targets_key(prefix: str) -> str:
     """Return the key of the hash that holds a token for each table that was prepared."""
     return f"{prefix}{_OWN}:targets"
@@ -90,6 +97,12 @@ def targets_key(prefix: str) -> str:
 def witnesses_key(prefix: str) -> str:
     """Return the key of the hash that names one row of each table."""
     return f"{prefix}{_OWN}:witnesses"
+
+
+def lasting_keys(prefix: str) -> list[str]:
+    """Return the keys of a sink that lie beside those of its tables and last."""
+    named = (progress_key, claims_key, counts_key, moments_key, targets_key, witnesses_key)
+    return [name(prefix) for name in named]
 
 
 class Keys:

@@ -21,10 +21,11 @@ from __future__ import annotations
 __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 
 # KEYS: rows, each once, at most some thousands. ARGV: length of the keys' common head, the younger and the
-# elder hash of tombstones, a tombstone's life in ms, the hash that counts rows (empty where they are not
-# counted), then one value per key: the row; or a delete's bare version; or that version and a "<", which
-# removes only what is older, as a truncate does. A row is longer than either. The values of hashes are
-# arguments, those of documents lines of one, each after a line feed.
+# elder hash of tombstones, a tombstone's life in ms, the hash that counts rows, the hash that notes those
+# that come and go while their keys are walked over (empty where nobody does), then one value per key: the
+# row; or a delete's bare version; or that version and a "<", which removes only what is older, as a truncate
+# does. A row is longer than either. The values of hashes are arguments, those of documents lines of one, each
+# after a line feed.
 
 # Variables are local and tables are filled by number: to look for a global or for a table's end takes as long
 # as a good part of a command.
@@ -33,7 +34,7 @@ __all__ = ["CLAIM", "HASH_APPLY", "JSON_APPLY", "JSON_REPLACE"]
 _BEGIN = """
 local call, try, sub, keys = redis.call, redis.pcall, string.sub, KEYS
 local cut, young, elder, life = tonumber(ARGV[1]) + 1, ARGV[2], ARGV[3], tonumber(ARGV[4])
-local counts, count = ARGV[5], #keys
+local counts, notes, count = ARGV[5], ARGV[6], #keys
 local letters, reasons = {}, {}
 -- The version of the row that stands there, or of its tombstone; whether there is no row.
 local olds, missing = {}, {}
@@ -132,10 +133,23 @@ if rising > 0 then
   call('HDEL', young, unpack(fallen, 1, rising))
   call('HDEL', elder, unpack(fallen, 1, rising))
 end
-if counts ~= '' and made + removed > 0 then
+if made + removed > 0 then
   local head = sub(keys[1], 1, cut - 1)
   if made > 0 then try('HINCRBY', counts, head .. '+', made) end
   if removed > 0 then try('HINCRBY', counts, head .. '-', removed) end
+  if notes ~= '' and call('EXISTS', notes) == 1 then
+    local told, n = {}, 0
+    for i = 1, count do
+      local gone = #values[i] <= 20
+      if letters[i] == 'A' and gone ~= (missing[i] or false) then
+        told[n + 1], told[n + 2] = keys[i], gone and '0' or '1'
+        n = n + 2
+      end
+    end
+    local answer = n > 0 and try('HSET', notes, unpack(told))
+    -- Without them the walk counts nothing.
+    if type(answer) == 'table' or call('HLEN', notes) > 200000 then call('DEL', notes) end
+  end
 end
 local answer = {table.concat(letters)}
 if next(reasons) then
@@ -154,8 +168,8 @@ _JSON_LOOK = """
 """
 
 _JSON_VALUES = """
-local values, text, at = {}, ARGV[6], 2
-local find, size = string.find, #ARGV[6]
+local values, text, at = {}, ARGV[7], 2
+local find, size = string.find, #ARGV[7]
 for i = 1, count do
   local stop = find(text, '\\n', at, true) or size + 1
   values[i] = sub(text, at, stop - 1)
@@ -200,7 +214,7 @@ _HASH_LOOK = """
 """
 
 _HASH_VALUES = """
-local values = {select(6, unpack(ARGV))}
+local values = {select(7, unpack(ARGV))}
 
 -- The arguments of a call are limited to some thousands: columns of Postgres, twice, are fewer.
 local function write(i, old, version, mode, unset, ...)

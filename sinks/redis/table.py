@@ -8,7 +8,7 @@ from headrace.model.key import Key, ids
 from headrace.model.schema import TableSchema
 from sinks.redis.client import RedisConfig
 from sinks.redis.layout import HashLayout, JsonLayout, Layout
-from sinks.redis.names import Keys, counts_key
+from sinks.redis.names import Keys, counts_key, notes_key
 
 __all__ = ["Table"]
 
@@ -22,8 +22,9 @@ class Table:
         self.documents = JsonLayout(schema)
         self.layout: Layout = HashLayout(schema) if config.format == "hash" else self.documents
         self.life_ms = int(config.tombstone_hours * 3_600_000)
-        own, counts = self.keys, "" if config.shadow else counts_key(config.key_prefix)
-        self.preamble = (len(own.head.encode()), own.young, own.elder, self.life_ms, counts)
+        own, prefix = self.keys, config.key_prefix
+        counts, notes = counts_key(prefix), "" if config.shadow else notes_key(prefix)
+        self.preamble = (len(own.head.encode()), own.young, own.elder, self.life_ms, counts, notes)
 
     def row_keys(self, keys: Sequence[Key]) -> list[str]:
         """Return where these rows lie."""

@@ -56,7 +56,7 @@ class Witnesses:
         """Give the table a token, if it has none."""
         if self._redis.hsetnx(self._targets, keys.head, uuid.uuid4().hex):
             self.doubt(keys)  # what stood for the target before may have gone with it
-            self._audit.forget(keys)
+            self._audit.fresh(keys)
         self._again.pop(keys.head, None)
 
     def exists(self, keys: Keys) -> bool:
@@ -78,7 +78,7 @@ class Witnesses:
     def renamed(self, keys: Keys) -> None:
         """Let another row stand for the table, and count it anew: keys come and go that nobody counts."""
         self.doubt(keys)
-        self._audit.recount(keys)
+        self._audit.forget(keys)
 
     def forget(self, keys: Keys) -> None:
         """Take the table's token, its witness and its counts."""
