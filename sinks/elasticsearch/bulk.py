@@ -14,6 +14,7 @@ from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import APPLIED, STALE, Applied, Deferred, Outcome, Rejected, Stale
 from sinks.document import BadValue, Document
 from sinks.elasticsearch.client import BLOCKS, NO_SHARD, Client, path
+from sinks.elasticsearch.overwriting import Overwriting
 from sinks.origin import origin_members
 
 __all__ = [
@@ -48,6 +49,8 @@ _NAMES_ONLY = re.compile(
     r"dynamic introduction of \[[^\]]*\] within \[[^\]]*\] is not allowed"
 )
 _WAIT_STATUSES = (408, 429)
+_VERSIONS = ",items.*._version"
+"""What an address ends in that asks for the documents' versions, too."""
 _RANK: dict[type, int] = {Applied: 0, Stale: 1, Deferred: 2, Rejected: 3}
 
 
@@ -124,17 +127,19 @@ class Bulk:
         self._docs = docs
         self._size = size
 
-    def send(self, alias: str, lines: Iterable[bytes]) -> list[Outcome]:
+    def send(
+        self, alias: str, lines: Iterable[bytes], overwriting: Overwriting | None = None
+    ) -> list[Outcome]:
         """Send operations on ``alias`` and return one outcome each, in order.
 
         Requests are sent one after the other; while the cluster works on one, the next is drawn from
-        ``lines``.
+        ``lines``. With ``overwriting``, what somebody else has made the cluster refuse is sent again.
 
         Raises:
             SinkError: When the cluster refuses all of them, or an index is gone.
         """
-        target = path(alias, "_bulk") + "?require_alias=true&filter_path=errors,items.*.status,items.*.error"
-        target += f"&timeout={self._shard_wait_s}s"
+        target = path(alias, "_bulk") + f"?require_alias=true&timeout={self._shard_wait_s}s&filter_path="
+        target += "errors,items.*.status,items.*.error"
         outcomes: list[Outcome] = []
         with ThreadPoolExecutor(1, "bulk") as sender:
             under_way: Future[list[Outcome]] | None = None
@@ -142,9 +147,10 @@ class Bulk:
                 if under_way is not None:
                     outcomes += under_way.result()
                 if last:
-                    outcomes += self._send(target, chunk)  # nothing is left to be drawn meanwhile
+                    # Nothing is left to be drawn meanwhile.
+                    outcomes += self._send(target, chunk, overwriting)
                 else:
-                    under_way = sender.submit(self._send, target, chunk)
+                    under_way = sender.submit(self._send, target, chunk, overwriting)
         return outcomes
 
     def _chunks(self, lines: Iterable[bytes]) -> Iterator[tuple[list[bytes], bool]]:
@@ -160,19 +166,29 @@ class Bulk:
         if chunk:
             yield chunk, True
 
-    def _send(self, target: str, lines: list[bytes]) -> list[Outcome]:
+    def _send(self, target: str, lines: list[bytes], overwriting: Overwriting | None) -> list[Outcome]:
+        outcomes = [outcome for outcome, _ in self._request(target, lines)]
+        if overwriting is None or STALE not in outcomes:
+            return outcomes
+        told = target + _VERSIONS
+        return overwriting.tried(lines, outcomes, lambda others: self._request(told, others))
+
+    def _request(self, target: str, lines: list[bytes]) -> list[tuple[Outcome, int]]:
+        """Return what became of each operation, and the version of its document where that is asked for."""
         reply = self._client.request(
             "POST", target, b"".join(lines), see=(413,), mimetype="application/x-ndjson"
         )
         if reply.status == 413:
             if len(lines) == 1:
-                return [Rejected("ES_TOO_LARGE", "Elasticsearch takes no request of the size of this row.")]
+                what = "Elasticsearch takes no request of the size of this row."
+                return [(Rejected("ES_TOO_LARGE", what), 0)]
             half = len(lines) // 2
-            return self._send(target, lines[:half]) + self._send(target, lines[half:])
+            return self._request(target, lines[:half]) + self._request(target, lines[half:])
         answer = reply.json()
-        if not answer["errors"]:
-            return [APPLIED] * len(lines)
-        return [outcome_of(item) for items in answer["items"] for item in items.values()]
+        if not answer["errors"] and not target.endswith(_VERSIONS):
+            return [(APPLIED, 0)] * len(lines)
+        items = (item for items in answer["items"] for item in items.values())
+        return [(outcome_of(item), item.get("_version", 0)) for item in items]
 
 
 def outcome_of(item: Mapping[str, Any]) -> Outcome:

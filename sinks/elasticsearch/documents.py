@@ -23,7 +23,7 @@ def found_documents(
     parse: Callable[[bytes], Any],
     *,
     page: Paging,
-    source: bool,
+    source: bool | str,
 ) -> Iterator[dict[str, Any]]:
     """Yield the documents of ``ids`` that exist, as they were last written; no refresh is needed.
 
@@ -33,14 +33,18 @@ def found_documents(
         ids: Of the documents.
         parse: Parser of an answer's bytes.
         page: How many ids there are in one request.
-        source: Whether their contents are wanted beside id and version.
+        source: Whether their contents are wanted beside id and version; or the only field that is wanted,
+            beside what a write may be made to depend on.
 
     Raises:
         SinkUnavailable: When the cluster cannot say of every id whether it exists.
         SinkError: When the index is gone.
     """
     target = path(alias, "_mget")
-    if not source:
+    if isinstance(source, str):
+        wanted = ("_id", "found", "_version", "_seq_no", "_primary_term", "_source", "error")
+        target += f"?_source_includes={source}&filter_path=" + ",".join(f"docs.{one}" for one in wanted)
+    elif not source:
         # Only without contents: the filter makes the server write _source anew, numbers as doubles.
         target += "?_source=false&filter_path=docs._id,docs.found,docs._version,docs.error"
     start = 0

@@ -10,10 +10,11 @@ from typing import Any
 from headrace.model.errors import SinkError
 from headrace.model.position import Position
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, Reply, path
+from sinks.elasticsearch.names import VERSION_FIELD
 from sinks.elasticsearch.paging import Paging
 from sinks.elasticsearch.there import name_taken
 
-__all__ = ["Indices", "whole_search"]
+__all__ = ["Indices", "older_than", "whole_search"]
 
 _LIMITS = ("depth_limit", "ignore_above")
 _PAGE = 2_000
@@ -28,6 +29,19 @@ def whole_search(alias: str | None, only: str = "") -> str:
     """
     wanted = f"&filter_path={only}" if only else ""
     return (path(alias, "_search") if alias else "/_search") + "?allow_partial_search_results=false" + wanted
+
+
+def older_than(position: Position) -> dict[str, Any]:
+    """Return the query for documents below a position, of its partition.
+
+    Those that others have put there tell no version. They count as the oldest, and so with the first
+    partition.
+    """
+    older = {"range": {VERSION_FIELD: {"gte": position.floor, "lt": position.version}}}
+    if position.floor:
+        return older
+    unknown = {"bool": {"must_not": {"exists": {"field": VERSION_FIELD}}}}
+    return {"bool": {"should": [older, unknown]}}
 
 
 class Indices:
@@ -171,15 +185,15 @@ class Indices:
         if shards["failed"]:
             raise Client.refusal(503, {"error": shards["failures"][0]["reason"]})
 
-    def count(self, alias: str, field: str, position: Position | None) -> int:
+    def count(self, alias: str, position: Position | None) -> int:
         """Return how many documents are older than a position, of its partition; all of them without one.
 
         Raises:
             SinkUnavailable: When a shard did not answer.
         """
         self.refresh(alias)
-        older = {"range": {field: {"gte": position.floor, "lt": position.version}}} if position else None
-        body = {"query": older or {"match_all": {}}, "size": 0, "track_total_hits": True}
+        wanted = older_than(position) if position else {"match_all": {}}
+        body = {"query": wanted, "size": 0, "track_total_hits": True}
         reply = self._client.request("POST", whole_search(alias, "hits.total"), body)
         return int(reply.json()["hits"]["total"]["value"])
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from headrace.model.change import Change
 from headrace.model.outcome import ROW_MISSING, STALE, Outcome
-from sinks.document import Document
+from sinks.document import Document, readable
 from sinks.elasticsearch.client import Client
 from sinks.elasticsearch.documents import found_documents
+from sinks.elasticsearch.names import version_in
 from sinks.elasticsearch.paging import Paging
 from sinks.elasticsearch.tombstones import Tombstones
 from sinks.elasticsearch.unheld import restored
 
-__all__ = ["Merging", "documents", "of_rows"]
+__all__ = ["Merging", "documents", "of_rows", "row_of"]
 
 _FIRST_PAGE, _LARGEST_PAGE = 8, 500
 _PAGE_BYTES = 8 << 20
@@ -30,12 +31,21 @@ def of_rows() -> Paging:
 def documents(
     client: Client, alias: str, document: Document, ids: Sequence[str], paging: Paging | None = None
 ) -> dict[str, tuple[int, dict[str, Any]]]:
-    """Return version and row of the documents that exist, by id."""
+    """Return version and row of the documents that exist, by id; 0 of one that is no row of ours."""
     paging = paging or Paging(_LARGEST_PAGE)
-    return {
-        doc["_id"]: (int(doc["_version"]), restored(document.decode(doc["_source"]), doc["_source"]))
-        for doc in found_documents(client, alias, ids, document.parse, page=paging, source=True)
-    }
+    found = found_documents(client, alias, ids, document.parse, page=paging, source=True)
+    return {doc["_id"]: _row_in(document, doc["_source"]) for doc in found}
+
+
+def row_of(document: Document, source: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the row that a document is of; None where others have made of it what no row can be."""
+    return readable(lambda: restored(document.decode(source), source))
+
+
+def _row_in(document: Document, source: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    version = version_in(source)
+    row = row_of(document, source) if version else None
+    return (0, {}) if row is None else (version, row)
 
 
 class Merging:
@@ -85,7 +95,7 @@ class Merging:
         missing: dict[str, int] = {}
         for number in numbers:
             change, found = self._changes[number], stored.get(self._ids[number])
-            if found is None:
+            if found is None or not found[0]:
                 missing[self._ids[number]] = number
             elif found[0] > change.position.version:
                 self._decided[number] = STALE

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from headrace.model.schema import TableId
 from sinks.document import percent
 
 __all__ = [
     "META_FIELD",
+    "VERSION_FIELD",
     "alias_of",
     "claims_alias",
     "field_of",
@@ -17,10 +20,13 @@ __all__ = [
     "replaced_of",
     "shadow_of",
     "tombstones_of",
+    "version_in",
 ]
 
 META_FIELD = "_headrace"
 """The one field that is no column: version and origin of the row."""
+VERSION_FIELD = f"{META_FIELD}.version"
+"""The version of our last write; a document without it was written by somebody else."""
 
 _MAX_ALIAS_BYTES = 230
 _INDEX_UNSAFE = re.compile(r"[^a-z0-9_.]|^[_.]")
@@ -75,3 +81,11 @@ def field_of(column: str) -> str:
     Dots would make objects, and names with a leading underscore belong to Elasticsearch.
     """
     return percent(column, _FIELD_UNSAFE)
+
+
+def version_in(source: Mapping[str, Any]) -> int:
+    """Return the version of our last write of a document; 0 when somebody else has put it there."""
+    own = source.get(META_FIELD)
+    version = own.get("version") if isinstance(own, Mapping) else None
+    told = str(version)  # somebody else may spell it as a text
+    return int(told) if told.isascii() and told.isdigit() else 0

@@ -32,9 +32,9 @@ from sinks.elasticsearch.bulk import (
 from sinks.elasticsearch.claims import Claims
 from sinks.elasticsearch.client import Client, ElasticsearchConfig
 from sinks.elasticsearch.identity import Identities
-from sinks.elasticsearch.indices import Indices
+from sinks.elasticsearch.indices import Indices, older_than
 from sinks.elasticsearch.mapping import table_mapping
-from sinks.elasticsearch.merging import Merging, documents, of_rows
+from sinks.elasticsearch.merging import Merging, documents, of_rows, row_of
 from sinks.elasticsearch.names import (
     META_FIELD,
     alias_of,
@@ -44,11 +44,13 @@ from sinks.elasticsearch.names import (
     replaced_of,
     shadow_of,
     tombstones_of,
+    version_in,
 )
+from sinks.elasticsearch.overwriting import Overwriting
 from sinks.elasticsearch.preflight import findings
 from sinks.elasticsearch.progress import ProgressIndex
 from sinks.elasticsearch.tombstones import Tombstones, groups
-from sinks.elasticsearch.unheld import Unheld, restored
+from sinks.elasticsearch.unheld import Unheld
 from sinks.shadow import serving_config, switch
 
 __all__ = ["ElasticsearchSink"]
@@ -73,12 +75,14 @@ class _Table:
         self.alias = alias
         self.document = Document(schema, field_of, objects_only=True, reserved=(META_FIELD,))
         self.tombstones = Tombstones(client, indices, tombstones_of(alias))
+        self.overwriting = Overwriting(client, alias, self.tombstones)
 
 
 class ElasticsearchSink:
     """Mirrors tables into indexes.
 
-    Order is kept by the cluster itself: every write carries its position as an external version.
+    Order is kept by the cluster itself: every write carries its position as an external version. Where others
+    have written, it is kept by the version in the document (:mod:`sinks.elasticsearch.overwriting`).
     Partial changes read the document, merge and write; that is safe as long as one process at a time
     applies a key's changes, which the engine sees to.
     """
@@ -184,7 +188,7 @@ class ElasticsearchSink:
         buried, graves = self._tombstones(table, changes, ids, decided)
         owners: list[int] = []
         lines = self._lines(table, changes, ids, rows, decided, owners, beside or repeat(b""))
-        sent = self._bulk.send(table.alias, chain(graves, lines))
+        sent = self._bulk.send(table.alias, chain(graves, lines), table.overwriting)
         noted, sent = sent[: len(graves)], sent[len(graves) :]
         if len(sent) == len(changes) and all(outcome is APPLIED for outcome in noted):
             return sent
@@ -262,7 +266,8 @@ class ElasticsearchSink:
         with _about(schema):
             found = self._documents(self._table(schema), [key.id_within(_ID_BYTES) for key in keys])
         pairs = ((key, found.get(key.id_within(_ID_BYTES))) for key in keys)
-        return {key: Stored(key.id, stored[1], stored[0]) for key, stored in pairs if stored is not None}
+        # What others have put there is no row of ours to take values from.
+        return {key: Stored(key.id, stored[1], stored[0]) for key, stored in pairs if stored and stored[0]}
 
     def _documents(self, table: _Table, ids: Sequence[str]) -> dict[str, tuple[int, dict[str, Any]]]:
         return documents(self._client, table.alias, table.document, ids)
@@ -274,8 +279,7 @@ class ElasticsearchSink:
     def _truncate(self, table: _Table, position: Position) -> int:
         version = position.version
         self._indices.refresh(table.alias)
-        versions = {"gte": position.floor, "lt": version}
-        older = {"query": {"range": {f"{META_FIELD}.version": versions}}, "_source": False}
+        older = {"query": older_than(position), "_source": False}
         hits = self._indices.read(table.alias, older, table.document.parse)
         removed = 0
         while page := [hit["_id"] for hit in islice(hits, self.config.chunk_docs)]:
@@ -286,14 +290,14 @@ class ElasticsearchSink:
             # Before any row goes: those that are gone would not be found and remembered the next time.
             insist(self._bulk.send(table.alias, graves))
             deletes = (delete_line(version, key, older_only=True) for key in page)
-            outcomes = self._bulk.send(table.alias, deletes)
+            outcomes = self._bulk.send(table.alias, deletes, table.overwriting)
             insist(outcomes)
             removed += sum(outcome is APPLIED for outcome in outcomes)
         return removed
 
     def count(self, schema: TableSchema, position: Position | None = None) -> int:
         with _about(schema):
-            return self._indices.count(self._table(schema).alias, f"{META_FIELD}.version", position)
+            return self._indices.count(self._table(schema).alias, position)
 
     # ------------------------------------------------------------ progress
 
@@ -325,13 +329,15 @@ class ElasticsearchSink:
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
         table = self._table(schema)
-        everything = {"query": {"match_all": {}}, "version": True}
+        everything: dict[str, Any] = {"query": {"match_all": {}}}
         with _about(schema):
             self._indices.refresh(table.alias)
             for hit in self._indices.read(table.alias, everything, table.document.parse, of_rows()):
-                row = restored(table.document.decode(hit["_source"]), hit["_source"])
+                row = row_of(table.document, hit["_source"])
+                if row is None:
+                    continue
                 key = hit["_id"] if not hit["_id"].startswith("%sha256-") else key_of(schema, row).id
-                yield Stored(key, row, int(hit["_version"]))
+                yield Stored(key, row, version_in(hit["_source"]))
 
     def drop(self, schema: TableSchema) -> None:
         table = self._table(schema)

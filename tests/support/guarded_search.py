@@ -25,7 +25,8 @@ from headrace.local.artefacts import resolve
 from headrace.local.elasticsearch import extract, node_options
 from headrace.local.java import java_home, libjvm
 from headrace.local.jvm import class_path
-from headrace.local.ports import HOST, is_free
+from headrace.local.ports import HOST
+from tests.support.own_servers import free_port, shown
 from tests.support.patience import WAIT_S
 from tests.support.waiting import ended, until
 
@@ -118,7 +119,7 @@ def guarded_search() -> Iterator[Guarded]:
         tempfile.mkdtemp(prefix="headrace-test-", dir=os.environ.get("HEADRACE_TEST_DIR", "/var/tmp"))
     )
     distribution = work / "distribution"
-    port = next(port for port in range(29_200, 32_000) if is_free(port) and is_free(port + 100))
+    port = free_port(100)
     try:
         for name in ("config", "data", "logs", "distribution"):
             (work / name).mkdir()
@@ -151,7 +152,8 @@ def guarded_search() -> Iterator[Guarded]:
                 why=lambda: (work / "log").read_text(errors="replace")[-2000:],
             )
             assert process.poll() is None, (work / "log").read_text(errors="replace")[-2000:]
-            yield server
+            with shown(work / "log"):
+                yield server
         finally:
             process.kill()
             ended(process)
