@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -39,6 +39,7 @@ __all__ = [
     "exact",
     "json_text",
     "percent",
+    "readable",
     "reader",
 ]
 
@@ -60,6 +61,20 @@ _INFINITE = ("infinity", "-infinity")
 _COMMA = ord(",")
 _UNSPEAKABLE = "The row holds a value that JSON has no spelling for."
 _DATES_KEPT = 65_536
+
+
+_Read = TypeVar("_Read")
+
+
+def readable(read: Callable[[], _Read]) -> _Read | None:
+    """Return what a store has, read; None where others have made of it what no row of its table can be.
+
+    Such a row is as good as none: what tells it whole replaces it, and a delete removes it.
+    """
+    try:
+        return read()
+    except CONVERSION_ERRORS:
+        return None
 
 
 class BadValue(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ from headrace.config.references import resolved
 from headrace.model.errors import UsageError
 from sinks.base import Sink
 
-__all__ = ["KINDS", "build", "config_model", "secret_names", "setting_of"]
+__all__ = ["KINDS", "OFFERED", "build", "config_model", "secret_names", "setting_of"]
 
 KINDS: dict[str, str] = {
     "memory": "sinks.memory:MemorySink",
@@ -23,12 +24,20 @@ KINDS: dict[str, str] = {
 }
 
 
+OFFERED = tuple(kind for kind in KINDS if kind != "memory")
+"""The kinds that a person may choose; the other one lives as long as its process."""
+
+
 def _load(kind: str) -> Any:
     try:
         module, _, name = KINDS[kind].partition(":")
     except KeyError:
+        close = get_close_matches(kind, OFFERED, 1)
+        meant = f"Did you mean {close[0]}? " if close else ""
         raise UsageError(
-            f"There is no sink kind “{kind}”.", code="SINK_KIND_UNKNOWN", hint=f"Kinds: {', '.join(KINDS)}."
+            f"There is no sink kind “{kind}”.",
+            code="SINK_KIND_UNKNOWN",
+            hint=f"{meant}Kinds: {', '.join(OFFERED)}.",
         ) from None
     return getattr(import_module(module), name)
 

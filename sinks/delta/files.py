@@ -22,17 +22,18 @@ from sinks.delta.beside import beside
 
 __all__ = [
     "DataFile",
+    "Needed",
     "conform",
     "count_rows",
     "fit_together",
     "live_parts",
-    "missing_file",
     "new_name",
     "parts",
     "pieces",
     "small",
     "statistics",
     "sync_all",
+    "unfit_file",
     "within",
     "without",
     "write",
@@ -97,17 +98,34 @@ class DataFile:
         return self.live < _ROWS // _TINY and self.size < _BYTES // _TINY // 2
 
 
-def missing_file(directory: Path, names: Iterable[str]) -> str | None:
-    """Return one of a table's files that is not there; None when all are.
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A file that a table consists of.
+
+    Args:
+        path: Relative to the table.
+        size: How many bytes it has, as the log says; of a file of vectors: at least.
+        exact: Whether it has no more.
+    """
+
+    path: str
+    size: int
+    exact: bool
+
+
+def unfit_file(directory: Path, files: Iterable[Needed]) -> str | None:
+    """Return what is wrong with one of a table's files; None when all are there, as long as they have to be.
 
     Raises:
         OSError: The file system does not say.
     """
-    for name in names:
+    for file in files:
         try:
-            (directory / name).stat()
+            size = (directory / file.path).stat().st_size
         except (FileNotFoundError, NotADirectoryError):
-            return name
+            return f"is missing in {directory}"
+        if size < file.size or (file.exact and size > file.size):
+            return f"in {directory} was cut or overwritten: it has {size:,} bytes instead of {file.size:,}"
     return None
 
 

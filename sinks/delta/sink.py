@@ -7,7 +7,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
+from pathlib import Path
 from typing import ClassVar
 
 from headrace.model.change import Change
@@ -20,14 +21,14 @@ from headrace.model.outcome import Outcome
 from headrace.model.position import Position
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe import failpoints
-from sinks.about import about
 from sinks.base import Place, Progress, Stored, Target
 from sinks.delta.claims import Claims
 from sinks.delta.config import ASIDE, LakeConfig, data_path, directory_name, tombstones_path
 from sinks.delta.decode import decode
-from sinks.delta.files import conform
+from sinks.delta.files import Needed, conform
 from sinks.delta.index import KeyIndex, shared_index
 from sinks.delta.log import Offsets
+from sinks.delta.one_table import about_table, tidied, was_put_back
 from sinks.delta.owner import own, owner_of
 from sinks.delta.progress import ProgressFile, Witness
 from sinks.delta.scan import live_rows
@@ -73,6 +74,7 @@ class DeltaSink:
             self._root / ASIDE / f"progress-{directory_name(config.shadow or name)}.json", self._root
         )
         self._standing = Standing()
+        self._refused: dict[Path, SinkError] = {}
 
     def check(self, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
         try:
@@ -99,18 +101,24 @@ class DeltaSink:
     def prepare(self, schema: TableSchema) -> None:
         try:
             own(self._root, self.config.shadow or self.name)  # who fills one has another name
-            writer = self._writer(schema.table)
-            with writer.lock, _about(schema):
-                writer.table.create(
-                    self._shape(schema).arrow,
-                    vectors=self.config.deletion_vectors,
-                    retention=self.config.keep_replaced_seconds,
-                )
         except OSError as error:
             raise self._unwritable(error) from error
-        except READING as error:
-            with _about(schema):
-                raise named(error, data_path(self._root, schema.table), str(schema.table)) from error
+        path, name = data_path(self._root, schema.table), str(schema.table)
+        with about_table(schema):
+            if (refused := self._refused.get(path)) is not None:
+                raise refused  # it may have come back since; the next look says what it holds
+            try:
+                writer = self._writer(schema.table)
+                with writer.lock:
+                    writer.table.create(
+                        self._shape(schema).arrow,
+                        vectors=self.config.deletion_vectors,
+                        retention=self.config.keep_replaced_seconds,
+                    )
+            except OSError as error:
+                raise unwritable(error.errno, path, name, "") from error
+            except READING as error:
+                raise named(error, path, name) from error
 
     def exists(self, schema: TableSchema) -> bool:
         return data_path(self._root, schema.table).is_dir()
@@ -163,7 +171,7 @@ class DeltaSink:
     def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
         if not changes:
             return []
-        with _about(schema):
+        with about_table(schema):
             outcomes = self._writer(schema.table).apply(self._shape(schema), changes)
         with self._lock:
             self._unsettled.add(schema.table)
@@ -172,11 +180,12 @@ class DeltaSink:
     def rows(self, schema: TableSchema, keys: Sequence[Key]) -> dict[Key, Stored]:
         by_id = {key.id: key for key in keys}
         shape = self._shape(schema)
-        stored = conform(self._writer(schema.table).stored(list(by_id)), shape.arrow)
+        with about_table(schema):
+            stored = conform(self._writer(schema.table).stored(list(by_id)), shape.arrow)
         return {by_id[found.key]: found for found in decode(shape, stored)}
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
-        with _about(schema):
+        with about_table(schema):
             removed = self._writer(schema.table).truncate(position.floor, position.version)
         with self._lock:
             self._unsettled.add(schema.table)
@@ -184,7 +193,7 @@ class DeltaSink:
 
     def count(self, schema: TableSchema, position: Position | None = None) -> int:
         writer = self._writer(schema.table)
-        with _about(schema):
+        with about_table(schema):
             return writer.count(position.floor, position.version) if position else writer.count()
 
     def maintain(self, seconds: float) -> bool:
@@ -194,9 +203,10 @@ class DeltaSink:
         deleted. Where there is nothing to do it costs a look at each table's log. Readers and other
         writers are not disturbed: a table somebody writes to is left for later, replaced files stay as
         long as the table says, and what a process that dies in between leaves goes when it is old enough.
+        A table that cannot be tidied is passed over; who writes to it is told.
 
         Raises:
-            SinkUnavailable: The disk refuses.
+            SinkUnavailable: The disk is full.
         """
         until = time.monotonic() + seconds
         with self._lock:
@@ -206,26 +216,16 @@ class DeltaSink:
             while go_on:
                 if time.monotonic() >= until:
                     return True
-                go_on = self._tidied(writer, until)
+                go_on = tidied(writer, until)
         return False
-
-    @staticmethod
-    def _tidied(writer: TableWriter, until: float) -> bool:
-        """Tidy a table a little; return whether to go on with it."""
-        try:
-            return writer.tidy(until)
-        except SinkError as error:
-            if error.code in ("DELTA_TABLE_MISSING", "DELTA_PUT_BACK"):
-                return False  # dropped or restored meanwhile; who writes to it is told
-            raise
 
     def progress(self, places: Collection[Place] | None = None) -> Progress:
         try:
             stored = self._progress.look()
-            # What is remembered of files that were put back is of a later time.
-            self._reopen(lambda writer: writer.table.went_back or not writer.table.is_ours)
         except OSError as error:
             raise self._unwritable(error) from error
+        # What is remembered of files that were put back is of a later time.
+        self._reopen(was_put_back)
         named = {topic for topic, _ in places} if places is not None else None
         topics = {topic for topic in stored["offsets"] if named is None or topic in named}
         found = dict(self._progress.offsets(topics))
@@ -246,7 +246,13 @@ class DeltaSink:
     def _still_true(self, entry: Mapping[str, object]) -> Offsets | None:
         """Return what of a table's progress still holds; None when all of it does."""
         path, version = self._root / str(entry["path"]), int(str(entry["version"]))
-        true = self._standing.still_true(path, str(entry["id"]), version)
+        self._refused.pop(path, None)
+        try:
+            true = self._standing.still_true(path, str(entry["id"]), version)
+        except (OSError, SinkUnavailable) as error:
+            # Nothing is proven; preparing the table tells why, and touches nothing.
+            self._refused[path] = named(error, path, f"{path.parent.name}.{path.name}")
+            return {}
         if true is not None:
             self._reopen(lambda writer: writer.table.path == path)
         return true
@@ -257,14 +263,21 @@ class DeltaSink:
     def settle(self, progress: Progress) -> None:
         with self._lock:
             tables, self._unsettled = self._unsettled, set()
-        files: dict[Witness, Collection[str]] = {}
-        left = set(tables)
+        files: dict[Witness, Collection[Needed]] = {}
+        left, away, unproven = set(tables), set[TableId](), set[str]()
         try:
             for table in tables:
                 left.discard(table)  # one that raises would hold up the others for ever
-                files |= self._witness(self._writer(table))
+                try:
+                    files |= self._witness(self._writer(table))
+                except OSError:  # nothing is settled of it; what it lacks then is applied again
+                    away.add(table)
+                    unproven |= self._writer(table).topics
             left = tables
-            self._progress.settle(progress, list(files))
+            true = {place: end for place, end in progress.items() if topic_in(place[0]) not in unproven}
+            self._progress.settle(true, list(files))
+            with self._lock:
+                self._unsettled |= away
             for witness, needed in files.items():
                 self._standing.note(witness.path, witness.identity, witness.version, needed)
         except SinkError:
@@ -278,7 +291,7 @@ class DeltaSink:
             raise unwritable(error.errno, self._root, self.name, about) from error
 
     @staticmethod
-    def _witness(writer: TableWriter) -> dict[Witness, Collection[str]]:
+    def _witness(writer: TableWriter) -> dict[Witness, Collection[Needed]]:
         """Return what proves that a table holds what is settled → its files; empty if that is unexplained."""
         with writer.lock:
             table = writer.table
@@ -297,7 +310,7 @@ class DeltaSink:
 
     def scan(self, schema: TableSchema) -> Iterator[Stored]:
         lake = LakeTable(data_path(self._root, schema.table), str(schema.table))
-        with _about(schema):
+        with about_table(schema):
             yield from live_rows(lake, self._shape(schema))
 
     def drop(self, schema: TableSchema) -> None:
@@ -372,23 +385,3 @@ class DeltaSink:
         with self._lock:
             self._writers.clear()
             self._index = KeyIndex(0)
-
-
-def _about(schema: TableSchema) -> AbstractContextManager[None]:
-    gone = (
-        "DELTA_TABLE_MISSING",
-        "DELTA_FILE_UNREADABLE",
-        "DELTA_COLUMN_TYPE",
-        "DELTA_LOG_UNREADABLE",
-        "DELTA_FOREIGN_COMMIT",
-    )
-    others = (
-        "DELTA_PATH_TAKEN",
-        "DELTA_CONFLICT",
-        "DELTA_TABLE_FEATURE",
-        "DELTA_TOMBSTONES_UNREADABLE",
-        "DELTA_WENT_BACK",
-        "DELTA_PUT_BACK",
-        "DELTA_SCAN_OVERTAKEN",
-    )
-    return about(schema.table, gone, others)

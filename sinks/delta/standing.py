@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.model.errors import SinkError, SinkUnavailable
-from sinks.delta.files import missing_file
+from sinks.delta.files import Needed, unfit_file
 from sinks.delta.log import Offsets, commit_path, mark_of
 from sinks.delta.progress import ProgressFile
 from sinks.delta.strangers import seen_between
@@ -39,7 +39,7 @@ class _Looked:
     version: int
     newest: int
     mark: tuple[int, int] | None
-    files: Collection[str]
+    files: Collection[Needed]
 
 
 @dataclass(slots=True)
@@ -54,14 +54,13 @@ class Standing:
     _looked: dict[Path, _Looked] = field(default_factory=dict)
     _known: dict[Path, int] = field(default_factory=dict)
     _again: dict[Path, float] = field(default_factory=dict)
-    _took: dict[Path, float] = field(default_factory=dict)
 
     def known(self, path: Path, progress: ProgressFile) -> tuple[str, int | None]:
         """Return a table's id, and up to which version every commit is explained; None where nobody knows."""
         identity, version = progress.witness(path) or ("", None)
         return identity, self._known.get(path, version)
 
-    def note(self, path: Path, identity: str, version: int, files: Collection[str]) -> None:
+    def note(self, path: Path, identity: str, version: int, files: Collection[Needed]) -> None:
         """Note that everything up to a version is explained: its progress has just been settled."""
         self._looked[path] = _Looked(identity, version, version, mark_of(path, version), files)
 
@@ -87,7 +86,7 @@ class Standing:
         lake = LakeTable(path, path.name)
         try:
             lake.refresh()
-            lake.refuse_missing_files()
+            lake.refuse_unfit_files()
         except SinkUnavailable:
             raise
         except SinkError:
@@ -105,17 +104,18 @@ class Standing:
         return None
 
     def _is_whole(self, path: Path, looked: _Looked) -> bool:
-        """Return whether all files of a table are there, or were a moment ago."""
+        """Return whether all files of a table are there and as long as they were, or were a moment ago."""
         began = time.monotonic()
         if began < self._again.get(path, began):
             return True
         try:
-            absent = missing_file(path, looked.files)
+            unfit = unfit_file(path, looked.files)
         except OSError as error:
             raise named(error, path, path.name) from error
-        self._took[path] = time.monotonic() - began
-        self._again[path] = began + max(_EVERY_S, _SHARE * sum(self._took.values()))
-        return absent is None
+        took, self._again[path] = time.monotonic() - began, began
+        # By its own time: one table of very many files delays no look at the others.
+        self._again[path] += max(_EVERY_S, _SHARE * len(self._again) * took)
+        return unfit is None
 
     def _nothing(self, path: Path) -> Offsets:
         self._looked.pop(path, None)

@@ -15,13 +15,13 @@ from headrace.model.errors import SinkError
 from headrace.observe.disk import make_folder
 from sinks.delta.evolve import evolve
 from sinks.delta.features import refuse_unknown
-from sinks.delta.files import DataFile, count_rows, missing_file, sync_all
+from sinks.delta.files import DataFile, Needed, count_rows, sync_all, unfit_file
 from sinks.delta.log import Conflict, Offsets, append, by_library, commit_path, drop_torn, mark_of
 from sinks.delta.strangers import foreign, seen_between, went_back
 from sinks.delta.there import refuse_other
-from sinks.delta.trouble import READING, LogGap, file_missing, missing, named
+from sinks.delta.trouble import READING, LogGap, file_unfit, missing, named
 from sinks.delta.vacuum import retention_seconds
-from sinks.delta.vectors import hidden_rows, vector_file
+from sinks.delta.vectors import hidden_rows, vector_end, vector_file
 
 __all__ = ["LakeTable"]
 
@@ -78,10 +78,13 @@ class LakeTable:
 
         Raises:
             SinkError: ``DELTA_TABLE_MISSING``: there is none that can be read.
+            OSError: The file system does not say.
         """
         if self._delta is None or self._delta.version() < self.version:
-            if not self._log.is_dir():
-                raise missing(self.path, self.name)
+            try:
+                self._log.stat()  # which says why it is refused, as `is_dir` does not
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise missing(self.path, self.name) from error
             try:
                 self._delta = DeltaTable(str(self.path))
             except DeltaError as error:
@@ -118,7 +121,7 @@ class LakeTable:
         self.refresh()
         about = self.delta.metadata()
         refuse_other(self.delta, self.path, self.name)
-        self.refuse_missing_files()
+        self.refuse_unfit_files()
         if vectors and about.configuration.get(_VECTORS) != "true":
             self.delta.alter.set_table_properties({_VECTORS: "true"}, commit_properties=by_library())
             changed = True
@@ -129,24 +132,32 @@ class LakeTable:
         if changed:
             self.force_all()
 
-    def needed_files(self) -> frozenset[str]:
-        """Return the files of the version seen last, relative to the table: data and vectors."""
-        vectors = (vector_file(file.vector) for file in self.files.values())
-        return frozenset((*self.files, *filter(None, vectors)))
+    def needed_files(self) -> frozenset[Needed]:
+        """Return the files of the version seen last: data and vectors."""
+        vectors: dict[str, int] = {}
+        for file in self.files.values():
+            if (name := vector_file(file.vector)) is not None and file.vector is not None:
+                vectors[name] = max(vector_end(file.vector), vectors.get(name, 0))
+        return frozenset(
+            (
+                *(Needed(file.path, file.size, exact=True) for file in self.files.values()),
+                *(Needed(name, end, exact=False) for name, end in vectors.items()),
+            )
+        )
 
-    def refuse_missing_files(self) -> None:
-        """Refuse a table of which a file is gone.
+    def refuse_unfit_files(self) -> None:
+        """Refuse a table of which a file is gone, or not as long as the log says.
 
         Raises:
             SinkError: ``DELTA_FILE_UNREADABLE``.
             SinkUnavailable: The file system does not say.
         """
         try:
-            absent = missing_file(self.path, self.needed_files())
+            unfit = unfit_file(self.path, self.needed_files())
         except OSError as error:
             raise named(error, self.path, self.name) from error
-        if absent is not None:
-            raise file_missing(self.path, self.name)
+        if unfit is not None:
+            raise file_unfit(self.name, unfit)
 
     @property
     def rows(self) -> int:

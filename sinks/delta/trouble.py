@@ -23,6 +23,7 @@ __all__ = [
     "LogGap",
     "conflict",
     "file_missing",
+    "file_unfit",
     "missing",
     "named",
     "put_back",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 _VECTOR_GONE = re.compile(r"File not found: \S*deletion_vector_")
+_VECTOR_BAD = re.compile(r"Deletion Vector error: .*deletion_vector_", re.DOTALL)
 _OS_ERROR = re.compile(r"os error (\d+)")
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -56,12 +58,14 @@ def named(error: Exception, path: Path, name: str) -> SinkError:
         return conflict(name)
     if isinstance(error, FileNotFoundError):
         return file_missing(path, name)
+    if isinstance(error, OSError) and error.errno is None:  # a library's word for what it has read
+        return file_unfit(name, "cannot be read")
     if isinstance(error, OSError):
         return unwritable(error.errno, path, name, "")
     if isinstance(error, sqlite3.Error):
         return _tombstones(error, path, name)
     if isinstance(error, pa.ArrowException):
-        return _data_file(name, "cannot be read")
+        return file_unfit(name, "cannot be read")
     if isinstance(error, DeltaError):
         return _by_library(error, path, name)
     return unreadable_log(path, name)
@@ -75,6 +79,8 @@ def _by_library(error: DeltaError, path: Path, name: str) -> SinkError:
             return unwritable(number, path, name, "")
     if _VECTOR_GONE.search(text):
         return file_missing(path, name)
+    if _VECTOR_BAD.search(text):
+        return file_unfit(name, "cannot be read")
     if found := _UNSUPPORTED.search(text):
         return unknown_features(name, next(part for part in found.groups() if part))
     return unreadable_log(path, name)
@@ -100,10 +106,11 @@ def unreadable_log(path: Path, name: str) -> SinkError:
 
 def file_missing(path: Path, name: str) -> SinkError:
     """Return the error of a table of which a file is gone."""
-    return _data_file(name, f"is missing in {path}")
+    return file_unfit(name, f"is missing in {path}")
 
 
-def _data_file(name: str, what: str) -> SinkError:
+def file_unfit(name: str, what: str) -> SinkError:
+    """Return the error of a table of which a file is not what was written; ``what`` says of the file why."""
     return SinkError(
         f"A data file of {name} in the lake {what}.",
         code="DELTA_FILE_UNREADABLE",

@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 from headrace.observe.disk import sync
 from sinks.delta.trouble import LogGap
 
-__all__ = ["hidden_rows", "vector_file", "write_vectors"]
+__all__ = ["hidden_rows", "vector_end", "vector_file", "write_vectors"]
 
 _MAGIC = 1_681_511_377
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
@@ -113,6 +113,11 @@ def vector_file(vector: Mapping[str, Any] | None) -> str | None:
     if vector is None or vector.get("storageType") != "u":
         return None
     return _file_of(str(vector["pathOrInlineDv"]))
+
+
+def vector_end(vector: Mapping[str, Any]) -> int:
+    """Return how long the file that a vector's descriptor names is at least; around it are length and sum."""
+    return int(vector.get("offset") or len(_VERSION)) + 4 + int(vector["sizeInBytes"]) + 4
 
 
 @lru_cache(65_536)

@@ -132,7 +132,7 @@ class TableWriter:
         try:
             self.tidied = time.monotonic()
             more = self._committed(lambda: self._tidy(until))
-            self.tombstones.purge()
+            self._committed(self.tombstones.purge)
             self._vacuum()
             return more
         finally:

@@ -75,9 +75,19 @@ def test_a_reader_of_all_rows_is_told_of_a_file_that_is_gone_or_damaged(
         assert not isinstance(caught.value, SinkUnavailable)
 
 
-@pytest.mark.parametrize("ending", [".parquet", ".bin"])
-def test_a_file_that_is_gone_is_noticed_while_nobody_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+@pytest.mark.parametrize(
+    ("ending", "kept", "said"),
+    [
+        (".parquet", None, "is missing in"),
+        (".bin", None, "is missing in"),
+        (".parquet", slice(100), "was cut or overwritten: it has 100 bytes instead of"),
+        (".parquet", slice(0), "was cut or overwritten: it has 0 bytes instead of"),
+        (".bin", slice(-1), "in the lake "),
+        (".parquet", "more", "was cut or overwritten"),
+    ],
+)
+def test_a_file_that_is_gone_or_cut_is_noticed_while_nobody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, kept: slice | str | None, said: str
 ) -> None:
     monkeypatch.setattr("sinks.delta.standing._EVERY_S", 0.0)
     monkeypatch.setattr("sinks.delta.standing._SHARE", 0)
@@ -92,15 +102,19 @@ def test_a_file_that_is_gone_is_noticed_while_nobody_writes(
         assert dict(one.progress([place])) == {place: 20_060}
     lake = LakeTable(tmp_path / "public" / "orders", "orders")
     lake.refresh()
-    file = next(lake.path / name for name in lake.needed_files() if name.endswith(ending))
+    file = next(lake.path / one.path for one in lake.needed_files() if one.path.endswith(ending))
     content = file.read_bytes()
-    file.unlink()
+    if kept is None:
+        file.unlink()
+    else:
+        file.write_bytes(content[kept] if isinstance(kept, slice) else content + content)
     for one in (sink, again):
         assert dict(one.progress([place])) == {}
         with pytest.raises(SinkError) as caught:
             one.prepare(ORDERS)
         assert caught.value.code == "DELTA_FILE_UNREADABLE"
         assert caught.value.table == ORDERS.table
+        assert said in caught.value.message
         assert "headrace resnapshot SOURCE public.orders" in caught.value.hint
     file.write_bytes(content)
     for one in (sink, again):
