@@ -123,12 +123,14 @@ class Left:
         why: Why it stays.
         slot: Whether the slot is among it, and keeps the log until it goes.
         apart: What stays elsewhere, by name: connector and topics of servers that did not answer.
+        hint: What has the database let us remove it.
     """
 
     statements: tuple[str, ...] = ()
     why: str = ""
     slot: bool = False
     apart: tuple[str, ...] = ()
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ class Hold:
         ancestry: Earlier timeline → position at which the log left it; without those it does not tell of.
             None: it could not be asked.
         waits: For whom the connector waits while it makes its slot or reads; empty when nobody asked.
-        elsewhere: The database to which a slot of the connector's name belongs, when it is not ours.
+        elsewhere: Whose a slot of the connector's name is, such as “database shop”, when it is not ours.
     """
 
     exists: bool
@@ -211,7 +213,13 @@ class Source(Protocol):
         ...
 
     def preflight(
-        self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1, readers: int = 1
+        self,
+        tables: Sequence[TableId],
+        keys: Keys | None = None,
+        *,
+        partitions: int = 1,
+        readers: int = 1,
+        by_run_mib: int | None = None,
     ) -> list[Finding]:
         """Return everything that speaks for or against capturing ``tables``; changes nothing.
 
@@ -220,6 +228,7 @@ class Source(Protocol):
             keys: The keys that the user declares.
             partitions: Of how many partitions each table's topic is to be.
             readers: How many are to read the first snapshot side by side.
+            by_run_mib: From which size on a run reads a table, and not the first snapshot; None: each.
         """
         ...
 
@@ -240,6 +249,10 @@ class Source(Protocol):
 
         What the database does not let us remove is left, and told.
         """
+        ...
+
+    def check_anew(self, capture: Capture) -> list[Finding]:
+        """Return what speaks for or against :meth:`teardown` and then :meth:`setup`; changes nothing."""
         ...
 
     def leftovers(self, capture: Capture) -> tuple[str, ...]:
@@ -302,6 +315,13 @@ class Source(Protocol):
 
         One is not there, our role does not see every row of it, or a column holds a value that the connector
         delivers as another.
+        """
+        ...
+
+    def whole_rows(self, tables: Sequence[TableId]) -> Mapping[TableId, str]:
+        """Return the statements after which the log tells whole rows of each table.
+
+        They are empty where the application's own statements would fail then.
         """
         ...
 

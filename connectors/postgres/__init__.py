@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from connectors.postgres import (
     fence,
     history,
     identity,
+    owners,
     patience,
     preflight,
     publication,
@@ -26,16 +27,18 @@ from connectors.postgres import (
     setup,
     suspects,
 )
+from connectors.postgres.address import address, parameters
 from connectors.postgres.encryption import check_encryption
 from connectors.postgres.give_way import give_way, yielding
+from connectors.postgres.locks import read_locks
 from connectors.postgres.lookup import PostgresLookup
 from connectors.postgres.properties import connector_properties, pattern
 from connectors.postgres.pulse import Pulse
-from connectors.postgres.session import address, parameters, session
+from connectors.postgres.session import Session, session
 from connectors.postgres.watch import PostgresWatch
 from connectors.watch import Watch
 from headrace.model.errors import SourceError
-from headrace.model.finding import Finding
+from headrace.model.finding import Finding, Severity
 from headrace.model.key import Key
 from headrace.model.schema import TableId, TableSchema
 
@@ -44,16 +47,27 @@ __all__ = ["PostgresSource"]
 _NOT_OURS_TO_DROP = ("SOURCE_DENIED", "SOURCE_REFUSED")
 
 
-def _refused(let_go: Callable[[], None]) -> str:
-    """Let go of something; return why the database does not let us, empty when it does."""
+def _refused(let_go: Callable[[], None]) -> tuple[str, str]:
+    """Let go of something; return why the database does not let us, and what helps; empty when it does."""
     try:
         let_go()
     except SourceError as error:
         outage = isinstance(error.__cause__, psycopg.OperationalError)
         if outage or error.code not in _NOT_OURS_TO_DROP:
             raise
-        return error.message
-    return ""
+        return error.message, error.hint
+    return "", ""
+
+
+def _each(*texts: str) -> Iterator[str]:
+    """Return the texts that say something, each once."""
+    return iter(dict.fromkeys(filter(None, texts)))
+
+
+def _large(connection: Session, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:
+    readable = [schema.table for schema in schemas if not reread.why_unreadable(schema)]
+    sizes = catalogue.sizes(connection, readable)
+    return tuple(table for table in readable if sizes.get(table, 0) >= mib << 20)
 
 
 class PostgresSource:
@@ -96,14 +110,38 @@ class PostgresSource:
             return catalogue.list_tables(connection, schemas)
 
     def preflight(
-        self, tables: Sequence[TableId], keys: Keys | None = None, *, partitions: int = 1, readers: int = 1
+        self,
+        tables: Sequence[TableId],
+        keys: Keys | None = None,
+        *,
+        partitions: int = 1,
+        readers: int = 1,
+        by_run_mib: int | None = None,
     ) -> list[Finding]:
         with self._session() as connection:
+            locks = read_locks(connection, tables)
             told = preflight.check_tables(
-                connection, tables, keys or {}, self._leave_out, spread=partitions > 1
+                connection,
+                tables,
+                keys or {},
+                self._leave_out,
+                spread=partitions > 1,
+                unread=locks.refused(),
             )
             found = [*server.check_server(connection, readers=readers), *told]
+            unfit = {one.table for one in found if one.severity is Severity.ERROR}
+            fit = [table for table in tables if table not in unfit]
+            by_run: Sequence[TableId] = fit
+            if by_run_mib is not None:
+                by_run = self._by_run(connection, fit, keys or {}, by_run_mib) if locks.crowds(fit) else ()
+            found += locks.check([table for table in fit if table not in by_run], by_run)
             return [*found, *check_encryption(connection, self._known)]
+
+    def _by_run(
+        self, connection: Session, tables: Sequence[TableId], keys: Keys, mib: int
+    ) -> tuple[TableId, ...]:
+        """Return which of the tables, all of them fit, a run is to read."""
+        return _large(connection, catalogue.read_tables(connection, tables, keys, self._leave_out), mib)
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         with self._session() as connection:
@@ -122,19 +160,22 @@ class PostgresSource:
                 setup.drop_slot(connection, capture.connector)
 
         slot, *others = setup.leftovers(capture)
-        kept = _refused(drop_slot)
-        stays = _refused(lambda: self._patiently(lambda connection: setup.forget(connection, capture)))
+        kept, frees = _refused(drop_slot)
+        stays, helps = _refused(lambda: self._patiently(lambda session: setup.forget(session, capture)))
         told = ([slot] if kept else []) + (others if stays else [])
-        return Left(tuple(told), "; ".join(dict.fromkeys(filter(None, (kept, stays)))), slot=bool(kept))
+        why, hint = "; ".join(_each(kept, stays)), "\n".join(_each(frees, helps))
+        return Left(tuple(told), why, slot=bool(kept), hint=hint)
+
+    def check_anew(self, capture: Capture) -> list[Finding]:
+        with self._session() as connection:
+            return [*server.check_anew(connection), *owners.check_owners(connection, capture)]
 
     def leftovers(self, capture: Capture) -> tuple[str, ...]:
         return setup.leftovers(capture)
 
     def large(self, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:
-        readable = [schema.table for schema in schemas if not reread.why_unreadable(schema)]
         with self._session() as connection:
-            sizes = catalogue.sizes(connection, readable)
-        return tuple(table for table in readable if sizes.get(table, 0) >= mib << 20)
+            return _large(connection, schemas, mib)
 
     def properties(self, capture: Capture, unread: Collection[TableId] = ()) -> dict[str, str]:
         with self._session() as connection:
@@ -180,6 +221,10 @@ class PostgresSource:
             found = {**catalogue.missing_now(connection, named), **rights.rights_now(connection, named)}
             seen = [schema for schema in tables if schema.table not in found]
             return {**found, **suspects.values_now(connection, seen)}
+
+    def whole_rows(self, tables: Sequence[TableId]) -> dict[TableId, str]:
+        with self._session() as connection:
+            return identity.whole_rows(connection, tables)
 
     def give_way(self, capture: Capture) -> int:
         with self._session() as connection:

@@ -79,10 +79,11 @@ JOIN pg_namespace n ON n.nspname = wanted.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 """)
 
-_SIZE = """
-SELECT coalesce((SELECT sum(pg_table_size(relid)) FROM pg_partition_tree(%s) WHERE isleaf),
-                pg_table_size(%s), 0)::bigint AS bytes
-"""
+_SIZE = with_leaves("""
+SELECT coalesce((SELECT sum(pg_table_size(t.relid)) FROM leaves_of(c) t),
+                pg_table_size(c.oid), 0)::bigint AS bytes
+FROM pg_class c WHERE c.oid = %s
+""")
 
 _COLUMNS = with_leaves("""
 WITH RECURSIVE resolved AS (
@@ -135,17 +136,17 @@ def oids(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
 def sizes(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
     """Return how many bytes the tables take on the disk, partitions and large values with them.
 
-    A table that somebody has locked for longer than a moment is not in it.
+    A table that somebody has locked for longer than a moment is not in it. Partitions are locked one by one.
     """
     found: dict[TableId, int] = {}
     for table, oid in oids(connection, tables).items():
         try:
             with connection.transaction():
                 connection.execute("SET LOCAL lock_timeout = '1s'")
-                (row,) = rows(connection, _SIZE, oid, oid)
+                size = rows(connection, _SIZE, oid)
         except LockNotAvailable:
             continue
-        found[table] = row["bytes"]
+        found.update((table, row["bytes"]) for row in size)
     return found
 
 

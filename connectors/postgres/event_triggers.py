@@ -23,19 +23,21 @@ class _TakenBack(Exception):
     """Ends the trial."""
 
 
-def check_event_triggers(connection: Session) -> Iterator[Finding]:
+def check_event_triggers(connection: Session, *, anew: bool = False) -> Iterator[Finding]:
     """Yield what an event trigger has against what we do to a database, now or later.
 
     Nothing is tried where there is no such trigger, and nothing that is tried stays.
 
     Args:
         connection: To the database; each statement a transaction of its own.
+        anew: Whether what is ours is to be removed before it is made, so that what refuses that is an error.
     """
     triggers = event_triggers(connection)
     if not triggers:
         return
     named = ", ".join(f"{one['name']} (on {one['event']}, runs {one['function']})" for one in triggers)
-    trials = _trials(ours=not rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"))
+    there = rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'")
+    trials = _trials(ours=not there, gone=Severity.ERROR if anew else Severity.WARNING)
     with suppress(_TakenBack), connection.transaction():
         connection.execute("SET LOCAL lock_timeout = '1s'")
         for severity, what, statements in trials:
@@ -52,11 +54,12 @@ def check_event_triggers(connection: Session) -> Iterator[Finding]:
         raise _TakenBack
 
 
-def _trials(*, ours: bool) -> Sequence[tuple[Severity, str, Sequence[sql.Composed]]]:
+def _trials(*, ours: bool, gone: Severity) -> Sequence[tuple[Severity, str, Sequence[sql.Composed]]]:
     """Return each kind of statement of :mod:`connectors.postgres.setup`, of the publication and of the watch.
 
     Args:
         ours: Whether the schema is made by the trial itself, which may drop it, then.
+        gone: How much it matters that it cannot be removed.
     """
     trial = f"headrace_check_{secrets.token_hex(4)}"
     name, table = sql.Identifier(trial), sql.Identifier("headrace", trial)
@@ -72,7 +75,7 @@ def _trials(*, ours: bool) -> Sequence[tuple[Severity, str, Sequence[sql.Compose
         sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(name, table),
         sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, table),
     )
-    gone = (
+    dropping = (
         sql.SQL("DROP PUBLICATION {}").format(name),
         sql.SQL("DROP TABLE {}").format(table),
         sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(dropped),
@@ -85,5 +88,5 @@ def _trials(*, ours: bool) -> Sequence[tuple[Severity, str, Sequence[sql.Compose
             "that the publication is altered, so `source tables` and `source refresh` will be refused",
             altered,
         ),
-        (Severity.WARNING, "that it is removed again, so `source remove` will leave it there", gone),
+        (gone, "that it is removed again, so `source remove` will leave it there", dropping),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.base import Capture
+from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.session import Session, rows
 from connectors.postgres.tree import with_leaves
 from headrace.model.schema import TableId
@@ -24,7 +25,8 @@ _HORIZON = """
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS horizon,
        current_setting('server_version_num')::int AS version, quote_ident(current_user) AS role
 """
-_TABLES = with_leaves("""
+_TABLES = with_bounds(
+    with_leaves("""
 SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
       OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
@@ -99,12 +101,14 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   (SELECT jsonb_agg(format('%%I.%%I', n.nspname, k.relname)) FROM pg_partition_ancestors(c.oid) a
    JOIN pg_publication_rel m ON m.prrelid = a.relid JOIN pg_publication p ON p.oid = m.prpubid
    JOIN pg_class k ON k.oid = a.relid JOIN pg_namespace n ON n.oid = k.relnamespace
-   WHERE a.relid <> c.oid AND p.pubname = %s) AS above
+   WHERE a.relid <> c.oid AND p.pubname = %s) AS above,
+  bounds_of(c)::jsonb AS bounds
 FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_namespace n ON n.nspname = w.schema
 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from psycopg.rows import DictRow
 
 from connectors.base import Weakness
+from connectors.postgres.replica_identity import FULL, GENERATED_REFUSED, Limits, alter, with_bounds
 from connectors.postgres.session import Session, rows
 from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import wants_full
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["wanting", "weakened"]
+__all__ = ["wanting", "weakened", "whole_rows"]
 
-_IDENTITIES = with_leaves("""
+_IDENTITIES = with_bounds(
+    with_leaves("""
 SELECT n.nspname::text AS schema, c.relname::text AS name,
-       current_setting('server_version_num')::int >= 180000 AND EXISTS (
-           SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-           AND a.attgenerated <> '') AS generated,
+       ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+             AND NOT a.attisdropped AND a.attgenerated <> '') AS generated,
+       bounds_of(c)::jsonb AS bounds,
+       jsonb_agg(format('%%I.%%I', ln.nspname, l.relname) ORDER BY l.oid) AS units,
        bool_and(l.relreplident = 'f') AS "full",
        bool_or(l.relreplident = 'n'
                OR l.relreplident = 'd' AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = l.oid
@@ -42,9 +45,10 @@ JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 CROSS JOIN LATERAL (
     SELECT p.relid FROM leaves_of(c) p UNION SELECT c.oid WHERE c.relkind = 'r'
 ) AS leaves
-JOIN pg_class l ON l.oid = leaves.relid
-GROUP BY c.oid, n.nspname, c.relname
+JOIN pg_class l ON l.oid = leaves.relid JOIN pg_namespace ln ON ln.oid = l.relnamespace
+GROUP BY c.oid, n.nspname, c.relname, c.relkind
 """)
+)
 
 
 def wanting(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableId, list[str]]:
@@ -73,8 +77,7 @@ def weakened(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableI
     weak: dict[TableId, Weakness] = {}
     for row in found:
         table = TableId(row["schema"], row["name"])
-        # With generated columns, Postgres would refuse the application's updates then.
-        full = "" if row["generated"] else f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;"
+        full = _full(connection, row)
         lost = [] if row["full"] else [name for name in _wanting(row) if name in captured[table]]
         if row["none"]:
             weak[table] = Weakness(
@@ -84,3 +87,17 @@ def weakened(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableI
             why = f"its replica identity is no longer FULL: large values of {', '.join(lost)} arrive as NULL"
             weak[table] = Weakness(why, f"{full} -- then: headrace resnapshot SOURCE {table}" if full else "")
     return weak
+
+
+def whole_rows(connection: Session, tables: Sequence[TableId]) -> dict[TableId, str]:
+    """Return the statements that make the log tell whole rows of each table.
+
+    They are empty where Postgres would refuse the application's updates then. Tables that are gone have none.
+    """
+    found = rows(connection, _IDENTITIES, [t.schema for t in tables], [t.name for t in tables])
+    return {TableId(row["schema"], row["name"]): _full(connection, row) for row in found}
+
+
+def _full(connection: Session, row: DictRow) -> str:
+    generated = row["generated"] if connection.info.server_version >= GENERATED_REFUSED else ()
+    return alter(row["units"], FULL, Limits.of(generated, row))

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.rows import DictRow
 
+from connectors.postgres.leaves import limits_of
+from connectors.postgres.replica_identity import DEFAULT, alter, using_index
 from connectors.postgres.session import Session, quoted, rows
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
@@ -55,9 +57,9 @@ def check_primary(table: TableId, row: DictRow) -> Iterator[Finding]:
             "Drop the constraint and add it again without DEFERRABLE; or declare another unique key: --key.",
         )
     if row["identity"] == "n":
-        yield _nothing(table, f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT;")
+        yield _nothing(table, _default(table, row))
     elif row["identity"] == "i" and row["keyed"] and not _within(row["key"], row["identity_columns"]):
-        yield _lacking(table, f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT;")
+        yield _lacking(table, _default(table, row))
 
 
 def check_declared(
@@ -95,7 +97,7 @@ def check_declared(
             f"CREATE UNIQUE INDEX ON {table.quoted} ({listed});",
         )
         return
-    mend = f"ALTER TABLE {table.quoted} REPLICA IDENTITY USING INDEX {quoted(found[0]['name'])};"
+    mend = alter([table.quoted], using_index(quoted(found[0]["name"])), limits_of(row), key)
     if row["identity"] == "n":
         yield _nothing(table, mend)
     elif row["identity"] == "i" and not _within(list(key), row["identity_columns"]):
@@ -106,6 +108,10 @@ def check_declared(
             f"{table} has REPLICA IDENTITY DEFAULT: updates and deletes would fail or lack the declared key.",
             mend,
         )
+
+
+def _default(table: TableId, row: DictRow) -> str:
+    return alter([table.quoted], DEFAULT, limits_of(row), row["key"] or ())
 
 
 def _nothing(table: TableId, mend: str) -> Finding:

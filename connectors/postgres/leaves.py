@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.rows import DictRow
 
+from connectors.postgres.replica_identity import DEFAULT, FULL, Limits, alter
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
-__all__ = ["check_identity", "check_leaves", "full_identity"]
+__all__ = ["check_identity", "check_leaves", "full_identity", "limits_of"]
 
 
 def check_leaves(table: TableId, row: DictRow) -> Iterator[Finding]:
@@ -36,15 +37,15 @@ def check_identity(table: TableId, row: DictRow, key: Sequence[str]) -> Iterator
     for name, identity, columns in (*own, *leaves):
         inside = sorted(set(row["generated"]) & set(named.get(identity, columns or ())))
         if inside:
-            plain = identity != "d" and not set(row["generated"]) & set(row["key"] or ())
+            mend = alter([name], DEFAULT, limits_of(row), row["key"] or ()) if identity != "d" else ""
             yield Finding.error(
                 "SOURCE_IDENTITY_GENERATED",
                 f"The replica identity of {name} has the generated column {inside[0]} in it: once published,"
                 " updates and deletes would fail.",
-                f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;" if plain else "",
+                mend,
             )
     for name, identity, columns in leaves:
-        mend = f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;"
+        mend = alter([name], DEFAULT, limits_of(row), row["key"] or ())
         if identity == "n":
             said = f"{table}: its partition {name} has REPLICA IDENTITY NOTHING: once published, updates and"
             yield Finding.error("SOURCE_IDENTITY_NOTHING", f"{said} deletes would fail.", mend)
@@ -55,7 +56,9 @@ def check_identity(table: TableId, row: DictRow, key: Sequence[str]) -> Iterator
 
 def full_identity(table: TableId, row: DictRow) -> str:
     """Return what makes the log tell whole rows; empty where that would make updates and deletes fail."""
-    if row["generated"]:
-        return ""
-    names = [leaf for leaf, *_ in row["leaves"]] or [table.quoted]
-    return " ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL;" for name in names)
+    return alter([leaf for leaf, *_ in row["leaves"]] or [table.quoted], FULL, limits_of(row))
+
+
+def limits_of(row: DictRow) -> Limits:
+    """Return what the replica identity of a table may be."""
+    return Limits.of(row["generated"], row)

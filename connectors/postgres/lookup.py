@@ -125,7 +125,7 @@ class PostgresLookup:
                 self._connection = connect(
                     self._known, name="headrace-lookup", options=_SESSION, at_most_s=_CONNECT_S
                 )
-            except psycopg.Error:
+            except (psycopg.Error, SourceError):
                 self._not_before = time.monotonic() + _NOT_AGAIN_S
                 raise
         return self._connection

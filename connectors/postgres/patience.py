@@ -76,7 +76,7 @@ def _onlooker(known: Mapping[str, str], process: int | None) -> Iterator[list[Wa
 
     try:
         connection = connect(known)
-    except psycopg.OperationalError:  # there may be no connection left for it
+    except (psycopg.OperationalError, SourceError):  # there may be no connection left for it
         yield found
         return
     with connection:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from psycopg.rows import DictRow
 
@@ -19,7 +20,8 @@ from connectors.postgres.catalogue import (
     read_tables,
 )
 from connectors.postgres.keys import check_declared, check_primary
-from connectors.postgres.leaves import check_identity, check_leaves, full_identity
+from connectors.postgres.leaves import check_identity, check_leaves, full_identity, limits_of
+from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.reread import why_unreadable
 from connectors.postgres.rights import check_rights
 from connectors.postgres.session import Session, quoted, rows
@@ -33,7 +35,8 @@ from headrace.model.schema import TableId
 
 __all__ = ["check_tables"]
 
-_TABLES = with_leaves("""
+_TABLES = with_bounds(
+    with_leaves("""
 SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS persistence,
        c.relispartition AS partition, c.relreplident::text AS identity,
        c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
@@ -80,7 +83,8 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
                     WHERE x.indrelid = l.oid AND x.indisreplident))
                    ORDER BY l.oid), '[]')
         FROM leaves_of(c) t JOIN pg_class l ON l.oid = t.relid
-        JOIN pg_namespace n ON n.oid = l.relnamespace) AS leaves
+        JOIN pg_namespace n ON n.oid = l.relnamespace) AS leaves,
+       bounds_of(c) AS bounds
 FROM pg_class c
 JOIN pg_roles o ON o.oid = c.relowner
 JOIN pg_roles r ON r.rolname = current_user
@@ -88,10 +92,17 @@ LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary
 LEFT JOIN pg_constraint k ON k.conindid = p.indexrelid AND k.contype = 'p' AND k.conrelid = c.oid
 WHERE c.oid = ANY(%s::oid[])
 """)
+)
 
 
 def check_tables(
-    connection: Session, tables: Sequence[TableId], keys: Keys, leave_out: Columns, *, spread: bool = False
+    connection: Session,
+    tables: Sequence[TableId],
+    keys: Keys,
+    leave_out: Columns,
+    *,
+    spread: bool = False,
+    unread: Mapping[TableId, Finding] = MappingProxyType({}),
 ) -> Iterator[Finding]:
     """Yield what speaks for or against each table, which the findings name.
 
@@ -101,6 +112,7 @@ def check_tables(
         keys: Those that the user declares.
         leave_out: Columns that the user leaves out.
         spread: Whether the changes of each are to be spread over several partitions.
+        unread: Tables whose rows are not to be looked at, each with the error that says why.
     """
     if not tables:
         yield Finding.error(
@@ -136,10 +148,8 @@ def check_tables(
             )
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
-        if _can_be_asked(row):
-            excluded = {name for name, _, why in left.get(table, []) if why in LEFT_OUT}
-            troubles += check_values(connection, table, set(row["columns"]) - excluded)
-            troubles += count_unheld(connection, table, excluded)
+        told = left.get(table, [])
+        troubles += [unread[table]] if table in unread else _values(connection, table, row, told)
         yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             fit.append(table)
@@ -154,6 +164,16 @@ def check_tables(
                 f"{schema.table}: a resnapshot cannot read it anew, for {why}.",
                 "`headrace recover SOURCE` reads every table of the source.",
             )
+
+
+def _values(
+    connection: Session, table: TableId, row: DictRow, left: Sequence[tuple[str, str, str]]
+) -> Iterator[Finding]:
+    """Yield what is told of the values that are captured, where they can be asked for."""
+    if _can_be_asked(row):
+        excluded = {name for name, _, why in left if why in LEFT_OUT}
+        yield from check_values(connection, table, set(row["columns"]) - excluded)
+        yield from count_unheld(connection, table, excluded)
 
 
 def _can_be_asked(row: DictRow) -> bool:
@@ -243,7 +263,7 @@ def _left_out(table: TableId, row: DictRow, left: tuple[str, str, str], in_key: 
             "SOURCE_COLUMN_UNCHANGED",
             f"{table}: column {name} ({native}) is not mirrored: when another column is updated, its large"
             " values would arrive as NULL"
-            + ("." if full else "; with REPLICA IDENTITY FULL, generated columns would let updates fail."),
+            + ("." if full else f"; with REPLICA IDENTITY FULL, {limits_of(row).bar(None)}."),
             f"{full}  -- then it is" if full else "",
         )
     if why == TOO_WIDE:

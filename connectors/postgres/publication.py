@@ -48,18 +48,18 @@ def publish(connection: Session, capture: Capture) -> None:
     publication = sql.Identifier(name)
     tables = [*(schema.table for schema in capture.tables), capture.signals, capture.heartbeat]
     told = sql.SQL(right(connection.info.server_version))
+    facts = read_facts(connection, capture)
+    unfit = {table for table, now in facts.tables.items() if refused(now, facts.version)}
     flags = rows(connection, _FLAGS, name)
     if not flags:
-        connection.execute(
-            sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})").format(publication, _only(tables), told)
-        )
+        fit = _only([table for table in tables if table not in unfit])
+        made = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
+        connection.execute(made.format(publication, fit, told))
         return
     if not flags[0]["right"]:
         connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, told))
     members = {TableId(row["schema"], row["name"]): row["whole"] for row in rows(connection, _MEMBERS, name)}
     wrong = [table for table, whole in members.items() if table not in tables or not whole]
-    facts = read_facts(connection, capture)
-    unfit = {table for table, now in facts.tables.items() if refused(now, facts.version)}
     lacking = [table for table in tables if not members.get(table) and table not in unfit]
     if wrong:
         connection.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(publication, _only(wrong)))

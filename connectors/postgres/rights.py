@@ -10,7 +10,7 @@ from connectors.postgres.session import Session, quoted, rows
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
-__all__ = ["check_rights", "rights_now"]
+__all__ = ["check_rights", "not_owned", "rights_now"]
 
 _RIGHTS = """
 SELECT n.nspname::text AS schema, c.relname::text AS name,
@@ -40,11 +40,7 @@ def check_rights(table: TableId, row: DictRow) -> Iterator[Finding]:
     """Yield what our role lacks, given the catalogue's word on the table."""
     role = quoted(row["role"])
     if not row["owned"]:
-        yield Finding.error(
-            "SOURCE_TABLE_OWNER",
-            f"{table} belongs to {row['owner']}; only its owner may publish it.",
-            f"GRANT {quoted(row['owner'])} TO {role};  -- or add the source as {row['owner']}",
-        )
+        yield not_owned(table, row["owner"], row["role"])
     if not (row["readable"] and row["reachable"]):
         yield Finding.error(
             "SOURCE_SELECT_RIGHT",
@@ -58,3 +54,13 @@ def check_rights(table: TableId, row: DictRow) -> Iterator[Finding]:
             f"Row security hides rows of {table} from the snapshot, but not from the stream.",
             f"ALTER ROLE {role} BYPASSRLS;",
         )
+
+
+def not_owned(table: TableId, owner: str, role: str) -> Finding:
+    """Return that a table to be published belongs to a role whose rights ours does not have."""
+    return Finding.error(
+        "SOURCE_TABLE_OWNER",
+        f"{table} belongs to {owner}; only its owner may publish it.",
+        f"GRANT {quoted(owner)} TO {quoted(role)};  -- or add the source as {owner}",
+        table,
+    )

@@ -13,7 +13,7 @@ from connectors.postgres.synchronous import check_synchronous
 from connectors.postgres.waits import open_transactions
 from headrace.model.finding import Finding
 
-__all__ = ["check_server"]
+__all__ = ["check_anew", "check_server"]
 
 _MISREAD = "+%?$/"
 """Characters that the connector, or the driver within, takes apart in the name of a database."""
@@ -54,12 +54,7 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     (server,) = rows(connection, _SERVER)
     database = server["database"]
     yield Finding.ok("SOURCE_VERSION", f"Postgres {server['version_text']}")
-    if server["standby"]:
-        yield Finding.error(
-            "SOURCE_STANDBY",
-            "This server is a standby and takes no writes.",
-            "Give the address of the primary.",
-        )
+    yield from _standby(server)
     if server["encoding"] == "SQL_ASCII":
         yield Finding.error(
             "SOURCE_ENCODING",
@@ -73,14 +68,7 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
             " otherwise: it would follow another database.",
             f"ALTER DATABASE {quoted(database)} RENAME TO …;  -- without {odd}",
         )
-    if server["wal_level"] != "logical":
-        yield Finding.error(
-            "SOURCE_WAL_LEVEL",
-            f"wal_level is {server['wal_level']}, but must be logical.",
-            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres",
-        )
-    else:
-        yield Finding.ok("SOURCE_WAL_LEVEL", "wal_level is logical")
+    yield _wal_level(server)
     yield _free(
         "SOURCE_SLOTS", "replication slot", "max_replication_slots", server["slots"], server["slots_used"]
     )
@@ -91,7 +79,34 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     yield from _log(connection, server)
 
 
-def _rights(connection: Session, server: DictRow) -> Iterator[Finding]:
+def check_anew(connection: Session) -> Iterator[Finding]:
+    """Yield what keeps us from removing what is ours in the database and making it anew."""
+    (server,) = rows(connection, _SERVER)
+    yield from _standby(server)
+    yield _wal_level(server)
+    yield from _rights(connection, server, anew=True)
+
+
+def _standby(server: DictRow) -> Iterator[Finding]:
+    if server["standby"]:
+        yield Finding.error(
+            "SOURCE_STANDBY",
+            "This server is a standby and takes no writes.",
+            "Give the address of the primary.",
+        )
+
+
+def _wal_level(server: DictRow) -> Finding:
+    if server["wal_level"] == "logical":
+        return Finding.ok("SOURCE_WAL_LEVEL", "wal_level is logical")
+    return Finding.error(
+        "SOURCE_WAL_LEVEL",
+        f"wal_level is {server['wal_level']}, but must be logical.",
+        "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres",
+    )
+
+
+def _rights(connection: Session, server: DictRow, *, anew: bool = False) -> Iterator[Finding]:
     """Yield what our role may not do, and what others let nobody do."""
     role, database = server["role"], server["database"]
     if not (server["may_replicate"] or server["may_replicate_by_role"]):
@@ -109,7 +124,7 @@ def _rights(connection: Session, server: DictRow) -> Iterator[Finding]:
             f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)};",
         )
     elif not server["standby"]:
-        yield from check_event_triggers(connection)
+        yield from check_event_triggers(connection, anew=anew)
     if server["shut_by"]:
         yield Finding.error(
             "SOURCE_SCHEMA_RIGHT",

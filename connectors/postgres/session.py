@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
+from connectors.postgres.pooler import marked, refuse_pooled, refused_by_pooler
 from connectors.postgres.refusers import disabling, event_triggers, refused_by
 from connectors.postgres.way_in import way_in
-from headrace.config.secrets import is_secret, mask_text
-from headrace.model.errors import SourceError, UsageError
+from headrace.config.secrets import mask_text
+from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 __all__ = [
     "IN_UTF8",
     "Session",
-    "address",
     "connect",
     "identifier",
-    "parameters",
     "quoted",
     "rows",
     "session",
@@ -60,33 +58,6 @@ IN_UTF8 = "Make a database in UTF8 from its dump: createdb --encoding=UTF8 --tem
 """What helps a database whose bytes have no meaning."""
 
 
-def parameters(dsn: str) -> dict[str, str]:
-    """Return the connection parameters of a URL or key-value DSN.
-
-    Raises:
-        UsageError: When libpq cannot read it (``SOURCE_URL_INVALID``).
-    """
-    try:
-        return {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
-    except psycopg.ProgrammingError as error:
-        raise UsageError(
-            "The database's address cannot be read.",
-            code="SOURCE_URL_INVALID",
-            hint="Write postgres://user:password@host:port/database; percent-encode special characters.",
-        ) from error
-
-
-def address(known: Mapping[str, str]) -> str:
-    """Return the URL of connection parameters, without any that holds a secret."""
-    user = f"{quote(known['user'], safe='')}@" if "user" in known else ""
-    port = f":{known['port']}" if "port" in known else ""
-    named = {"user", "port", "host", "dbname"}
-    rest = urlencode({n: value for n, value in known.items() if n not in named and not is_secret(n)})
-    host = quote(known.get("host", ""), safe="[]:,")
-    path = quote(known.get("dbname", ""), safe="")
-    return f"postgresql://{user}{host}{port}/{path}{'?' if rest else ''}{rest}"
-
-
 def connect(
     known: Mapping[str, str],
     *,
@@ -106,22 +77,35 @@ def connect(
 
     Raises:
         psycopg.OperationalError: When the database does not let us in.
+        SourceError: When a connection pooler answers (``SOURCE_POOLED``); then nothing is set anywhere.
     """
     settings: dict[str, Any] = {
         "connect_timeout": _TIMEOUT_S,
         "application_name": name,
         "client_encoding": "UTF8",  # else names of a database in SQL_ASCII are bytes
+        "options": os.environ.get("PGOPTIONS", ""),
         **_PATIENCE,
         **known,
     }
     if at_most_s is not None:
         settings["connect_timeout"] = _shorter(str(settings["connect_timeout"]), at_most_s)
-    if options:
-        settings["options"] = f"{known.get('options', '')} {options}".strip()
-    connection = psycopg.connect(**settings, autocommit=True, row_factory=dict_row)
+    connection = _let_in(known, settings, options)
     if "replication" not in settings and connection.info.server_version >= _TRANSACTION_TIMEOUT:
         connection.execute("SET transaction_timeout = 0")
     connection.autocommit = autocommit
+    return connection
+
+
+def _let_in(known: Mapping[str, str], settings: Mapping[str, Any], options: str) -> Session:
+    """Open a connection in which every statement is a transaction; the process that answers is its own."""
+    told, mark = marked(f"{settings['options']} {options}".strip())
+    try:
+        connection = psycopg.connect(**{**settings, "options": told}, autocommit=True, row_factory=dict_row)
+    except psycopg.OperationalError as error:
+        refused_by_pooler(error, known, settings)
+        raise
+    if "replication" not in settings:
+        refuse_pooled(connection, mark, known)
     return connection
 
 
@@ -135,10 +119,10 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
         whose: The source's name, for hints; ``URL`` while there is none.
 
     Raises:
-        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``), is too old
-            (``SOURCE_VERSION``), has texts that are no characters (``SOURCE_ENCODING``), or refuses a
-            statement (``SOURCE_DENIED``, ``SOURCE_REFUSED``), or an operator, or our watcher, has ended the
-            session (``SOURCE_GAVE_WAY``).
+        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``), a connection pooler answers
+            (``SOURCE_POOLED``), it is too old (``SOURCE_VERSION``), has texts that are no characters
+            (``SOURCE_ENCODING``), or refuses a statement (``SOURCE_DENIED``, ``SOURCE_REFUSED``), or an
+            operator, or our watcher, has ended the session (``SOURCE_GAVE_WAY``).
     """
     try:
         connection = connect(known)
@@ -189,7 +173,7 @@ def _against_triggers(known: Mapping[str, str], error: psycopg.Error) -> str:
     try:
         with connect(known) as connection:
             found = refused_by(event_triggers(connection), error)
-    except psycopg.Error:
+    except (psycopg.Error, SourceError):
         return ""
     return disabling(found) if found else ""
 

@@ -30,6 +30,18 @@ SELECT to_jsonb(s) ->> 'invalidation_reason' AS reason, s.active, s.wal_status,
        s.safe_wal_size::bigint AS spare, s.database::text AS database, current_database()::text AS ours
 FROM pg_replication_slots s WHERE s.slot_name = %s
 """
+_SLOT = """
+SELECT s.database::text AS database, s.active_pid AS holder,
+       s.database IS NOT DISTINCT FROM current_database() AS ours
+FROM pg_replication_slots s WHERE s.slot_name = %s
+"""
+_HOLDER = """
+SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
+"""
+_DROP = """
+SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+WHERE slot_name = %s AND database = current_database() AND NOT active
+"""
 _PUBLISHED = """
 SELECT n.nspname::text AS schema, c.relname::text AS name
 FROM pg_publication p JOIN pg_publication_rel m ON m.prpubid = p.oid
@@ -42,6 +54,7 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
        CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
             THEN (SELECT system_identifier::text FROM pg_control_system()) END AS system
 """
+_THERE = "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"
 _EMPTY = """
 SELECT 1 FROM pg_namespace n WHERE n.nspname = 'headrace' AND pg_has_role(n.nspowner, 'USAGE')
   AND NOT EXISTS (SELECT 1 FROM pg_class c WHERE c.relnamespace = n.oid)
@@ -49,14 +62,27 @@ SELECT 1 FROM pg_namespace n WHERE n.nspname = 'headrace' AND pg_has_role(n.nspo
 
 
 def refuse_taken(connection: Session, capture: Capture) -> None:
-    """Refuse the name of a slot that there is already (``SOURCE_SLOT_TAKEN``)."""
-    if rows(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", capture.connector):
+    """Refuse the name of a slot that there is already (``SOURCE_SLOT_TAKEN``).
+
+    Slots are those of the whole server. One of another database may be that of another installation, so that
+    nobody is told how to drop it.
+    """
+    name = capture.connector
+    for slot in rows(connection, _SLOT, name):
+        used = f"which process {slot['holder']} uses" if slot["holder"] else "which nobody uses now"
+        hint = "Choose another source name"
+        if slot["ours"]:
+            hint += f"; or, when nothing uses the slot any more: SELECT pg_drop_replication_slot('{name}');"
         raise SourceError(
-            f"The database already has a replication slot {capture.connector}.",
+            f"The server already has a replication slot {name} of {_of(slot['database'])}, {used}.",
             code="SOURCE_SLOT_TAKEN",
-            hint="Choose another source name; or, when nothing uses the slot any more: "
-            f"SELECT pg_drop_replication_slot('{capture.connector}');",
+            hint=hint if slot["ours"] else f"{hint}.",
         )
+
+
+def _of(database: str | None) -> str:
+    """Return whose slot it is; a physical one is of no database."""
+    return f"database {database}" if database else "no database"
 
 
 def create(connection: Session, capture: Capture) -> None:
@@ -66,7 +92,8 @@ def create(connection: Session, capture: Capture) -> None:
         SourceError: When a slot of that name exists already (``SOURCE_SLOT_TAKEN``).
     """
     refuse_taken(connection, capture)
-    connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA))
+    if not rows(connection, _THERE):  # Postgres asks for the right to make one before it looks for it
+        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA))
     connection.execute(
         sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data text)"
@@ -104,8 +131,8 @@ def leftovers(capture: Capture) -> tuple[str, ...]:
 
 
 def _dropped(slot: str) -> str:
-    """Return the statements that drop a slot, once the session that holds it has ended."""
-    ours = f"FROM pg_replication_slots WHERE slot_name = '{slot}'"
+    """Return the statements that drop a slot of this database, once the session that holds it has ended."""
+    ours = f"FROM pg_replication_slots WHERE slot_name = '{slot}' AND database = current_database()"
     return (
         f"SELECT pg_terminate_backend(active_pid, 10000) {ours} AND active;"
         f" SELECT pg_drop_replication_slot(slot_name) {ours};"
@@ -113,16 +140,15 @@ def _dropped(slot: str) -> str:
 
 
 def drop_slot(connection: Session, name: str) -> None:
-    """Drop the slot. The connector must be gone; a connection that lingers on the slot is ended."""
+    """Drop the slot. The connector must be gone; a connection that lingers on the slot is ended.
+
+    A slot of that name which is another database's is not ours.
+    """
     deadline = time.monotonic() + _RELEASE_S
-    while found := rows(connection, "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", name):
+    while found := rows(connection, _HOLDER, name):
         holder: Any = found[0]["active_pid"]
         if holder is None:
-            connection.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-                " WHERE slot_name = %s AND NOT active",
-                (name,),
-            )
+            connection.execute(_DROP, (name,))
             continue
         if time.monotonic() > deadline:
             raise SourceError(
@@ -159,9 +185,9 @@ def hold(connection: Session, capture: Capture, *, loading: bool = False) -> Hol
     lost = ""
     if slot["reason"] or slot["wal_status"] == "lost":
         lost = f"the slot was invalidated ({slot['reason'] or 'wal_removed'})"
-    elsewhere = slot["database"] if slot["database"] != slot["ours"] else ""
+    elsewhere = _of(slot["database"]) if slot["database"] != slot["ours"] else ""
     if elsewhere:
-        lost = f"the connector's slot is in database {elsewhere}, not in {slot['ours']}"
+        lost = f"the slot {capture.connector} is that of {elsewhere}, not of database {slot['ours']}"
     return Hold(
         exists=True,
         active=slot["active"],

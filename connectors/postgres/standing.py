@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from connectors.postgres.facts import Facts
+from connectors.postgres.replica_identity import DEFAULT, FULL, GENERATED_REFUSED, Limits, alter
 from connectors.postgres.session import quoted
 from connectors.watch import Trouble
 from headrace.model.schema import TableSchema
 
 __all__ = ["identified", "refused", "taken_back", "wrong_now"]
 
-_GENERATED_REFUSED = 180_000
 _GONE = "the publication lacks the table: it was dropped, renamed or moved to another schema"
 
 
@@ -34,7 +34,7 @@ def wrong_now(
     if now["member"] is None:
         said, mend = "the publication lacks the table", ""
         if why := refused(now, facts.version):
-            said, mend = f"{said}, and {why}", identified(schema, now)
+            said, mend = f"{said}, and {why}", identified(schema, now, facts.version)
         yield Trouble(table, "TABLE_UNPUBLISHED", True, said, mend, lasts=True)
     elif not now["member"][2]:
         said = "the publication tells of some rows or columns of the table only"
@@ -59,7 +59,7 @@ def wrong_now(
         return
     yield from _unlogged(schema, now)
     yield from _ambiguous(schema, now)
-    yield from _identity(schema, now, full)
+    yield from _identity(schema, now, full, facts.version)
 
 
 def _has_another_key(schema: TableSchema, now: Mapping[str, Any]) -> bool:
@@ -83,20 +83,23 @@ def _ambiguous(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]
         yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
 
 
-def _identity(schema: TableSchema, now: Mapping[str, Any], full: Collection[str]) -> Iterator[Trouble]:
-    for unit in (now["units"] or {}).values():
+def _identity(
+    schema: TableSchema, now: Mapping[str, Any], full: Collection[str], version: int
+) -> Iterator[Trouble]:
+    units, limits = list((now["units"] or {}).values()), _limits(now, version)
+    for unit in units:
         if unit["identity"] == "f":
             continue
         if full:
             said = f"its replica identity is no longer FULL: large values of {', '.join(full)} arrive as NULL"
-            generated = any(column[3] for column in (now["columns"] or {}).values())
-            mend = "" if generated else f"ALTER TABLE {unit['name']} REPLICA IDENTITY FULL;"
+            mend = alter([one["name"] for one in units if one["identity"] != "f"], FULL, limits)
             yield Trouble(schema.table, "IDENTITY_WEAK", True, said, mend, lasts=True)
             return
         if unit["identity"] != "n" and unit["key"] and not set(schema.key) <= set(unit["key"]):
             listed = ", ".join(unit["key"])
             said = f"its replica identity ({listed}) lacks key columns: deletes do not name their rows"
-            mend = f"ALTER TABLE {unit['name']} REPLICA IDENTITY {'FULL' if schema.declared else 'DEFAULT'};"
+            whole = alter([unit["name"]], FULL, limits)
+            mend = whole if schema.declared else alter([unit["name"]], DEFAULT, limits, now["key"] or ())
             yield Trouble(schema.table, "IDENTITY_WEAK", True, said, mend, lasts=True)
             return
 
@@ -108,22 +111,26 @@ def refused(now: Mapping[str, Any], version: int) -> str:
         if unit["identity"] == "n" or (unit["identity"] in "di" and not unit["key"]):
             return "its replica identity is gone"
         inside = generated if unit["identity"] == "f" else generated & set(unit["key"] or ())
-        if version >= _GENERATED_REFUSED and inside:
+        if version >= GENERATED_REFUSED and inside:
             return f"its replica identity has the generated column {min(inside)} in it"
     return ""
 
 
-def identified(schema: TableSchema, now: Mapping[str, Any]) -> str:
-    """Return the statements that give the table a replica identity of which Postgres refuses nothing."""
-    generated = any(column[3] for column in (now["columns"] or {}).values())
+def identified(schema: TableSchema, now: Mapping[str, Any], version: int) -> str:
+    """Return the statements that give the table a replica identity of which Postgres refuses nothing.
+
+    They are empty where only an index over the key would do: which one is for the owner to choose.
+    """
+    tables = [unit["name"] for unit in (now["units"] or {}).values()]
+    limits = _limits(now, version)
     if now["key"] and not schema.declared:
-        kind = "DEFAULT"
-    elif not generated:
-        kind = "FULL"
-    else:  # an index over the key would do, and which one is for the owner to choose
-        return ""
-    units = (now["units"] or {}).values()
-    return " ".join(f"ALTER TABLE {unit['name']} REPLICA IDENTITY {kind};" for unit in units)
+        return alter(tables, DEFAULT, limits, now["key"])
+    return alter(tables, FULL, limits)
+
+
+def _limits(now: Mapping[str, Any], version: int) -> Limits:
+    generated = {column[0] for column in (now["columns"] or {}).values() if column[3]}
+    return Limits.of(generated if version >= GENERATED_REFUSED else (), now)
 
 
 def taken_back(

@@ -30,7 +30,8 @@ FROM pg_prepared_xacts ORDER BY prepared
 # The walsender that makes a slot is known by it; other sessions have the connector's name.
 _OF_CONNECTOR = """
 WITH ours AS (
-    SELECT active_pid AS pid FROM pg_replication_slots WHERE slot_name = %s
+    SELECT active_pid AS pid FROM pg_replication_slots
+    WHERE slot_name = %s AND database = current_database()
   UNION SELECT pid FROM pg_stat_activity WHERE application_name = %s
 )"""
 _OF_PROCESS = """

@@ -169,7 +169,7 @@ class PostgresWatch:
             connection.execute(drop.format(name, identifier(schema.table)))
             said = f"{why}; it was taken out of the publication, so that the application can update it"
         self._refused.add(schema.table)
-        yield Trouble(schema.table, "IDENTITY_REFUSED", True, said, identified(schema, now))
+        yield Trouble(schema.table, "IDENTITY_REFUSED", True, said, identified(schema, now, facts.version))
 
 
 def _rows(connection: Session, horizon: str) -> Rows:

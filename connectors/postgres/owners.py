@@ -1,0 +1,44 @@
+"""Who owns the captured tables and what is ours in a database: nobody else may publish, alter or drop it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from connectors.base import Capture
+from connectors.postgres.rights import not_owned
+from connectors.postgres.session import Session, quoted, rows
+from headrace.model.finding import Finding
+from headrace.model.schema import TableId
+
+__all__ = ["check_owners"]
+
+_STRANGE = """
+SELECT 'PUBLICATION' AS kind, quote_ident(p.pubname) AS called, NULL AS schema, NULL AS name, true AS ours,
+       o.rolname::text AS owner, current_user::text AS role
+FROM pg_publication p JOIN pg_roles o ON o.oid = p.pubowner
+WHERE p.pubname = %s AND NOT pg_has_role(p.pubowner, 'USAGE')
+UNION ALL
+SELECT 'TABLE', format('%%I.%%I', w.schema, w.name), w.schema, w.name, w.ours,
+       o.rolname::text, current_user::text
+FROM unnest(%s::text[], %s::text[], %s::bool[]) AS w(schema, name, ours)
+JOIN pg_namespace n ON n.nspname = w.schema
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name JOIN pg_roles o ON o.oid = c.relowner
+WHERE NOT pg_has_role(c.relowner, 'USAGE')
+"""
+
+
+def check_owners(connection: Session, capture: Capture) -> Iterator[Finding]:
+    """Yield what belongs to roles whose rights ours does not have; nothing of what is not there."""
+    own = {capture.signals: True, capture.heartbeat: True}
+    tables = own | {schema.table: False for schema in capture.tables}
+    schemas, names = [table.schema for table in tables], [table.name for table in tables]
+    for row in rows(connection, _STRANGE, capture.connector, schemas, names, list(tables.values())):
+        if row["ours"]:
+            yield Finding.error(
+                "SOURCE_OBJECT_OWNER",
+                f"Our {row['kind'].lower()} {row['called']} belongs to {row['owner']};"
+                " only its owner may alter or drop it.",
+                f"ALTER {row['kind']} {row['called']} OWNER TO {quoted(row['role'])};",
+            )
+        else:
+            yield not_owned(TableId(row["schema"], row["name"]), row["owner"], row["role"])
