@@ -21,7 +21,9 @@ from headrace.model.key import Key
 from headrace.model.outcome import ROW_MISSING, Deferred, Outcome, Rejected, Stale
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
+from sinks.about import rebuild_hint
 from sinks.base import Sink
+from sinks.document import CONVERSION_ERRORS
 from sinks.registry import build
 from spark_jobs.aside import Aside
 from spark_jobs.carry import Carried, Carry
@@ -141,13 +143,31 @@ def _without_row(sink: Sink, schema: TableSchema, deleted: Mapping[Key, int]) ->
 
 @contextmanager
 def _of(table: TableId, report: Report) -> Iterator[None]:
-    """Note trouble that is this table's alone; the rest goes on."""
+    """Note trouble that is this table's alone; the rest goes on.
+
+    So it does when something in the table's rows is none of what its columns can hold.
+    """
     try:
         yield
     except SinkError as error:
         if error.table is None:
             raise
-        report.troubles.setdefault(str(table), {**error.as_dict(), "retry": error.retry.value})
+        _note(report, table, error)
+    except CONVERSION_ERRORS as error:
+        _note(report, table, _unreadable(table, error))
+
+
+def _note(report: Report, table: TableId, error: SinkError) -> None:
+    report.troubles.setdefault(str(table), {**error.as_dict(), "retry": error.retry.value})
+
+
+def _unreadable(table: TableId, error: Exception) -> SinkError:
+    return SinkError(
+        f"What the store holds of {table} cannot be read: {type(error).__name__}.",
+        code="SINK_TABLE_UNREADABLE",
+        hint=rebuild_hint(table),
+        table=table,
+    )
 
 
 def _write(sink: Sink, tables: Tables, schema: TableSchema, parts: Iterable[Drained], report: Report) -> None:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import PipelineSpec, write_private
 from headrace.config.request import Request
 from headrace.model.change import Ignored, Origin, Record
-from headrace.model.errors import HeadraceError, Retry, SinkError, named, naming
+from headrace.model.errors import HeadraceError, Retry, SinkError, SinkUnavailable, named, naming
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
+from headrace.model.schema import TableSchema
+from sinks.base import Sink
 from spark_jobs.apply import apply_records, sink_of
 from spark_jobs.carry import NoCarry
 from spark_jobs.decode import decoders
@@ -129,6 +131,8 @@ class Desk:
                 # Before it is done, and also where nothing is left to do: a backup may hold what is gone.
                 swept = self._requested.swept(topics[table], versions)
                 removed = sum(sink.truncate(schema, m) for m, old in zip(marks, older, strict=True) if old)
+                if removed < sum(older):
+                    _refuse_left(sink, schema, marks)
                 sink.settle(swept)
                 for mark in marks:
                     holds.empty(table, mark)
@@ -155,6 +159,22 @@ class Desk:
             wanted = {LetterId(*place) for place in places}
             file = self._spec.dead_letters / Path(name).name
             yield from (letter for letter in read_letters(file) if letter.id in wanted)
+
+
+def _refuse_left(sink: Sink, schema: TableSchema, marks: Sequence[Position]) -> None:
+    """Let a sweep fail that has left rows; some may have gone by themselves meanwhile.
+
+    Raises:
+        SinkUnavailable: ``SWEEP_INCOMPLETE``.
+    """
+    left = sum(sink.count(schema, mark) for mark in marks)
+    if left:
+        raise SinkUnavailable(
+            f"A sweep of {schema.table} was to remove {left:,} rows that are still there.",
+            code="SWEEP_INCOMPLETE",
+            hint="Somebody else may write to the target. Each resnapshot sweeps it again.",
+            table=schema.table,
+        )
 
 
 def _put_off(letter: Letter) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from types import FrameType
 
 from headrace.config.logs import begin_log
 from headrace.config.pipeline import EngineSpec
+from spark_jobs.beats import beating
 from spark_jobs.garbage import collect, look_rarely
 from spark_jobs.progress import replace_json
 from spark_jobs.session import ended, start, warm_up
@@ -48,10 +49,10 @@ def main(spec_path: str) -> int:
 
     watch: Watch | None = None
     try:
-        say("starting")
-        session = start(spec)
-        watch = Watch(session, spec)
-        watch.tick()
+        with beating(lambda: say("starting")):  # a machine that has other work may take minutes for it
+            session = start(spec)
+            watch = Watch(session, spec)
+            watch.tick()
         look_rarely()
         # Beside the work: where much waits to be applied, this takes its turn, and the beats must go on.
         threading.Thread(target=warm_up, args=(session,), name="warm-up", daemon=True).start()

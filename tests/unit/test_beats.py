@@ -1,17 +1,23 @@
-"""Heartbeats, among which marks lie."""
+"""What takes long to begin gives signs of life, and what hangs does not for ever."""
 
 from __future__ import annotations
 
-from connectors.registry import newest_beat
-from headrace.control.beats import told_otherwise
+import threading
 
-WRONG = {"after": {"id": 1, "specimen_interval": "P0Y0M0DT0H0M0S"}}
-RIGHT = {"after": {"id": 1, "specimen_interval": "P1Y2M3DT4H5M6.789012S"}}
-MARK = {"after": {"id": 2}}
+from spark_jobs.beats import beating
+from tests.support.waiting import until
 
 
-def test_a_mark_hides_no_heartbeat_and_the_newest_counts() -> None:
-    assert newest_beat("postgres", [RIGHT, WRONG, MARK]) == [WRONG]
-    assert "values of interval as others" in told_otherwise("postgres", [WRONG])
-    assert told_otherwise("postgres", newest_beat("postgres", [WRONG, RIGHT, MARK])) == ""
-    assert newest_beat("postgres", [MARK]) == []
+def test_signs_are_given_until_it_has_begun() -> None:
+    said: list[int] = []
+    with beating(lambda: said.append(1), every=0.01):
+        assert said, "the first one before anything is done"
+        until(lambda: len(said) > 3)
+    assert not [thread for thread in threading.enumerate() if thread.name == "starting"]
+
+
+def test_what_hangs_gives_no_more_signs() -> None:
+    said: list[int] = []
+    with beating(lambda: said.append(1), every=0.01, most=0.05):
+        until(lambda: not [thread for thread in threading.enumerate() if thread.name == "starting"])
+        assert said

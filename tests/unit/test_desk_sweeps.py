@@ -1,0 +1,79 @@
+"""A sweep is done when nothing is left of what it was to remove, and not before."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headrace.config.request import Request
+from headrace.model.errors import SinkUnavailable
+from headrace.model.position import Position
+from headrace.model.schema import TableSchema
+from sinks.base import REQUESTS
+from sinks.memory import MemorySink
+from spark_jobs import desk
+from spark_jobs.desk import Desk
+from spark_jobs.ownership import Holding
+from tests.support.small_table import SCHEMA, TABLE, TABLES, change, state
+from tests.unit.test_table_trouble import spec
+
+
+class Keeping(MemorySink):
+    """A store from which nothing goes."""
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        del schema, position
+        return 0
+
+
+class Vanishing(MemorySink):
+    """A store from which rows go by themselves, just before they are to be removed."""
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        super().truncate(schema, position)
+        return 0
+
+
+def swept(
+    kind: type[MemorySink], folder: Path, patch: pytest.MonkeyPatch
+) -> tuple[MemorySink, dict[str, Any]]:
+    """Ask for a sweep of one row of two; return the store and the answer."""
+    sink = kind("m", MemorySink.Config(store=folder.name))
+    sink.prepare(SCHEMA)
+    sink.apply(SCHEMA, [change(1, 1), change(9, 2)])
+    patch.setattr(desk, "sink_of", lambda _: (sink, TABLES))
+    holding = type("Held", (), {"pipeline": lambda _: ""})()
+    told = spec(folder)
+    asked = Desk(told, folder, threading.Lock(), cast("Holding", holding), lambda _: None)
+    answer = asked._answer(Request(sweep={str(TABLE): [Position(1, 5).version]}))
+    return sink, answer["swept"][str(TABLE)]
+
+
+def test_a_sweep_that_leaves_rows_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SinkUnavailable) as caught:
+        swept(Keeping, tmp_path, monkeypatch)
+    assert caught.value.code == "SWEEP_INCOMPLETE"
+    assert caught.value.table == TABLE
+    made = MemorySink("m", MemorySink.Config(store=tmp_path.name))
+    assert ("t", REQUESTS) not in made.progress(), "a store that holds no mark is swept again"
+    noted: Any = json.loads((tmp_path / "checkpoint" / "requested.json").read_text())
+    assert noted
+
+
+def test_rows_that_go_by_themselves_meanwhile_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, told = swept(Vanishing, tmp_path, monkeypatch)
+    assert (told["older"], told["removed"], told["refused"]) == (1, 0, False)
+    assert state(sink).keys() == {"2"}
+    assert ("t", REQUESTS) in sink.progress()
+
+
+def test_a_sweep_that_leaves_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, told = swept(MemorySink, tmp_path, monkeypatch)
+    assert (told["older"], told["total"], told["removed"]) == (1, 2, 1)
+    assert state(sink).keys() == {"2"}
