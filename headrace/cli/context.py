@@ -44,10 +44,26 @@ def addresses(home: Home) -> Mapping[str, str]:
     )
 
 
-def open_context(root: Path | None) -> Context:
-    """Return what control needs to act on the installation at ``root``."""
+def open_context(root: Path | None, *, begins: bool = False) -> Context:
+    """Return what control needs to act on the installation at ``root``.
+
+    Args:
+        root: Its directory; None for the default one.
+        begins: Whether the command may be the first of an installation that uses servers of one's own. Any
+            other makes no directory, and no registry, where a name was mistyped.
+
+    Raises:
+        UsageError: When there is neither a stack nor a word about other servers (``STACK_ABSENT``), or
+            nothing was ever registered there (``HOME_EMPTY``).
+    """
     home = home_of(root)
     known = addresses(home)
+    if not (begins or home.exists() or _is_used(home)):
+        raise UsageError(
+            f"Nothing was ever registered in {home.root}.",
+            code="HOME_EMPTY",
+            hint="Check --home and HEADRACE_HOME; or begin there: headrace source add NAME env:URL",
+        )
 
     def engine() -> EngineSpec:
         # The jars may have to be fetched; only commands that start the engine wait for that.
@@ -83,6 +99,11 @@ def open_context(root: Path | None) -> Context:
         run=home.run,
         engine=engine,
     )
+
+
+def _is_used(home: Home) -> bool:
+    """Return whether something was registered in a home without servers; pipelines outlive a registry."""
+    return (home.root / "registry.db").exists() or home.pipelines.exists()
 
 
 def table_id(text: str) -> TableId:

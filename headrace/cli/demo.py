@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +17,7 @@ from headrace.cli.output import JsonFlag, err, fails_clearly, out, print_json
 from headrace.control.context import Context
 from headrace.local.endpoints import Endpoints
 from headrace.local.stack import Stack
+from headrace.model.errors import UsageError
 
 __all__ = ["register"]
 
@@ -41,7 +45,17 @@ def register(app: typer.Typer) -> None:
         """Show it all: local servers, a sample shop, three sinks, live writes, then every row compared.
 
         The last line of standard output is one JSON object. Exit code 1 when anything differs.
+
+        Examples: `headrace demo` · `headrace demo --seconds 60 --keep`
         """
+        if compare_only and report is not None:
+            raise UsageError(
+                "--check and --report do not go together.",
+                code="DEMO_CHECK_OR_REPORT",
+                hint="headrace demo --check",
+            )
+        if report is not None:
+            _try(report)
         # Only this command needs the stores' clients; the others start faster without.
         from headrace.demo.check import check
         from headrace.demo.interrupt import Interruption
@@ -53,7 +67,7 @@ def register(app: typer.Typer) -> None:
         def context_of(endpoints: Endpoints) -> Context:
             # The demo is about the local servers, whatever addresses the environment gives.
             return replace(
-                open_context(place.root),
+                open_context(place.root, begins=True),
                 connect_url=endpoints.connect_url,
                 kafka_bootstrap=endpoints.kafka_bootstrap,
             )
@@ -73,11 +87,33 @@ def register(app: typer.Typer) -> None:
         except KeyboardInterrupt:
             err.print("interrupted; what the demo started is stopped and what it made is removed")
             raise typer.Exit(130) from None
-        if report is not None:
-            report.write_text(json.dumps(verdict.details(), indent=2) + "\n")
         if keep and show.booted is not None:
             for text in next_steps(show.booted.context, show.booted.endpoints, home):
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
         print_json(verdict.line())
+        if report is not None:
+            with _told_of(report):
+                report.write_text(json.dumps(verdict.details(), indent=2) + "\n")
         if not verdict.in_sync:
             raise typer.Exit(1)
+
+
+def _try(report: Path) -> None:
+    """Fail now when the report could not be written at the end; a file that is there stays as it is."""
+    with _told_of(report):
+        new = not report.exists()
+        report.open("a").close()
+        if new:
+            report.unlink()
+
+
+@contextmanager
+def _told_of(report: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"The report {report} cannot be written: {error.strerror or error}.",
+            code="DEMO_REPORT_UNWRITABLE",
+            hint=shlex.join(["ls", "-ld", str(report.absolute().parent)]),
+        ) from error

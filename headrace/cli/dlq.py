@@ -12,12 +12,14 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress
 
-from headrace.cli.context import HomeOption, open_context
-from headrace.cli.output import JsonFlag, err, fails_clearly, out, print_json
+from headrace.cli.context import HomeOption, open_context, table_id
+from headrace.cli.output import JsonFlag, err, fails_clearly, out, print_hint, print_json
 from headrace.cli.show import grid, number
 from headrace.control import deadletters
+from headrace.control.context import Context
 from headrace.control.deadletters import Chosen, LetterState
-from headrace.control.registry import DeadLetterEntry
+from headrace.control.names import known_sink, known_table
+from headrace.control.registry import DeadLetterEntry, Registry
 from headrace.model.errors import UsageError
 from headrace.model.letter import Letter
 
@@ -54,7 +56,8 @@ def list_(
 
     Example: `headrace dlq list --sink search --code ES_DOCUMENT_REJECTED`
     """
-    found = deadletters.letters(open_context(home), _chosen(None, sink, table, code, state))
+    context = open_context(home)
+    found = deadletters.letters(context, _chosen(context, None, sink, table, code, state))
     causes = Counter((entry.sink, entry.table, entry.code, entry.state) for entry in found)
     if as_json:
         print_json(
@@ -82,7 +85,7 @@ def list_(
                     _moment(entry.at_ms),
                     entry.sink,
                     entry.table,
-                    escape(entry.row or "?"),
+                    entry.row or "?",
                     f"{entry.topic}/{entry.partition}/{entry.offset}",
                     entry.code,
                 )
@@ -93,7 +96,7 @@ def list_(
     if len(found) > limit:
         out.print(f"… and {len(found) - limit:,} more; --limit shows them.")
     for way in dict.fromkeys(filter(None, map(deadletters.way_out, found))):
-        out.print(f"→ {way}", markup=False, highlight=False, soft_wrap=True)
+        print_hint(f"→ {way}")
 
 
 @dlq.command("show")
@@ -120,9 +123,10 @@ def show(
         ("state", entry.state),
         ("code", entry.code),
         ("reason", entry.reason),
-        *((("way out", way),) if (way := deadletters.way_out(entry)) else ()),
     ]
-    out.print(grid(("letter", str(entry.number)), [(name, escape(str(value))) for name, value in facts]))
+    out.print(grid(("letter", str(entry.number)), facts))
+    if way := deadletters.way_out(entry):
+        print_hint(f"way out: {way}")
     for name, raw in (("key", record.key), ("value", record.value), *record.headers):
         out.print(f"\n[bold]{escape(name)}[/]", highlight=False)
         out.print(_readable(raw), markup=False, highlight=False, soft_wrap=True)
@@ -151,7 +155,7 @@ def replay(
     """
     context = open_context(home)
     state = LetterState.DISCARDED if discarded else LetterState.WAITING
-    chosen = _narrowed(letters, sink, table, code, state.value, everything=everything)
+    chosen = _narrowed(context, letters, sink, table, code, state.value, everything=everything)
     found = deadletters.letters(context, chosen)
     if dry_run:
         _say_dry(found, "apply again", as_json=as_json)
@@ -166,7 +170,7 @@ def replay(
     else:
         out.print(f"{done.done:,} of {done.letters:,} letters are done.")
         for why, count in done.refused.items():
-            out.print(f"{count:,} refused again: {why}", highlight=False)
+            print_hint(f"{count:,} refused again: {why}")
     if done.refused:
         raise typer.Exit(1)
 
@@ -190,7 +194,7 @@ def discard(
     Example: `headrace dlq discard 3 4`
     """
     context = open_context(home)
-    chosen = _narrowed(letters, sink, table, code, LetterState.WAITING.value, everything=everything)
+    chosen = _narrowed(context, letters, sink, table, code, LetterState.WAITING.value, everything=everything)
     if dry_run:
         _say_dry(deadletters.letters(context, chosen), "discard", as_json=as_json)
         return
@@ -207,16 +211,26 @@ def register(app: typer.Typer) -> None:
 
 
 def _chosen(
-    numbers: list[int] | None, sink: str | None, table: str | None, code: str | None, state: str
+    context: Context,
+    numbers: list[int] | None,
+    sink: str | None,
+    table: str | None,
+    code: str | None,
+    state: str,
 ) -> Chosen:
     if state not in _STATES:
         raise UsageError(
             f"“{state}” is no state of a letter.", code="LETTER_STATE", hint=f"One of {', '.join(_STATES)}."
         )
-    return Chosen(tuple(numbers or ()), sink, table, code, None if state == _ALL else LetterState(state))
+    registry = Registry(context.registry)
+    of_sink = known_sink(context, registry, sink) if sink else None
+    of_table = known_table(registry, table_id(table)) if table else None
+    chosen = None if state == _ALL else LetterState(state)
+    return Chosen(tuple(numbers or ()), of_sink, of_table, code, chosen)
 
 
 def _narrowed(
+    context: Context,
     numbers: list[int] | None,
     sink: str | None,
     table: str | None,
@@ -231,7 +245,8 @@ def _narrowed(
             code="LETTERS_UNNAMED",
             hint="Give numbers, --sink, --table or --code; or --all.",
         )
-    return _chosen(numbers, sink, table, code, state)
+    deadletters.refuse_unknown(context, numbers or ())
+    return _chosen(context, numbers, sink, table, code, state)
 
 
 def _say_dry(found: list[DeadLetterEntry], what: str, *, as_json: bool) -> None:

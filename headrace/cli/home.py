@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from headrace.cli.rooms import ROOMS
 from headrace.local.home import Home
+from headrace.model.errors import EnvironmentError_
 
 __all__ = ["HomeOption", "be_at", "home_of", "pasteable"]
 
@@ -55,5 +57,22 @@ def pasteable(text: str) -> str:
 
 
 def home_of(option: Path | None) -> Home:
-    """Return the home of ``--home``, else the default one."""
-    return Home(option.expanduser().absolute()) if option else Home.default()
+    """Return the home of ``--home``, else the default one; it need not be there yet.
+
+    Raises:
+        EnvironmentError_: When there is no directory in its place, and none can be (``HOME_UNUSABLE``).
+    """
+    home = Home(option.expanduser().absolute()) if option else Home.default()
+    try:
+        why = "" if stat.S_ISDIR(home.root.stat().st_mode) else "it is no directory"
+    except FileNotFoundError:
+        why = ""
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+    if why:
+        raise EnvironmentError_(
+            f"The home {home.root} cannot be used: {why}.",
+            code="HOME_UNUSABLE",
+            hint="Name another directory with --home or HEADRACE_HOME.",
+        )
+    return home

@@ -10,7 +10,10 @@ import typer
 from headrace.cli.context import HomeOption, open_context
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import grid
+from headrace.control.context import Context
+from headrace.control.names import known_sink, known_source
 from headrace.control.registry import JournalEntry, Registry
+from headrace.model.errors import UsageError
 
 __all__ = ["register"]
 
@@ -31,13 +34,27 @@ def register(app: typer.Typer) -> None:
 
         Example: `headrace journal --source shop`
         """
-        subject = f"source {source}" if source else f"sink {sink}" if sink else None
-        found = Registry(open_context(home).registry).journal(subject, limit=last)
+        context = open_context(home)
+        found = Registry(context.registry).journal(_subject(context, source, sink), limit=last)
         if as_json:
             print_json([_described(entry) for entry in found])
             return
         cells = [(_time(entry), entry.subject, entry.event, _detail(entry)) for entry in found]
         out.print(grid(("when", "what", "event", "detail"), cells))
+
+
+def _subject(context: Context, source: str | None, sink: str | None) -> str | None:
+    """Return of what to list the lines; None for all."""
+    if source and sink:
+        raise UsageError(
+            "--source and --sink do not go together: a line is about one of them.",
+            code="JOURNAL_SOURCE_OR_SINK",
+            hint=f"headrace journal --sink {sink}",
+        )
+    registry = Registry(context.registry)
+    if source:
+        return f"source {known_source(registry, source)}"
+    return f"sink {known_sink(context, registry, sink)}" if sink else None
 
 
 def _described(entry: JournalEntry) -> dict[str, object]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.markup import escape
 
 from headrace.cli.context import HomeOption, open_context
-from headrace.cli.home import pasteable
-from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_error, print_hint, print_json
 from headrace.cli.show import age, grid, number, size, state_text
 from headrace.control.kafka import Kafka
-from headrace.control.lag import LagReport, SourceLag, measure
-from headrace.model.errors import SinkError, UsageError
+from headrace.control.lag import LagReport, measure
+from headrace.control.names import refuse_without_sources
+from headrace.model.errors import HeadraceError, SinkError, UsageError
 
 __all__ = ["register", "render"]
 
@@ -35,7 +33,7 @@ def render(report: LagReport) -> RenderableType:
                 state_text(s.state),
                 size(s.slot_lag_bytes),
                 age(s.heartbeat_seconds),
-                escape(s.reason),
+                s.reason,
             )
             for s in report.sources
         ],
@@ -48,7 +46,7 @@ def render(report: LagReport) -> RenderableType:
                 state_text(s.state),
                 _milliseconds(s.latency_ms.get("p50")),
                 _milliseconds(s.latency_ms.get("p99")),
-                escape(s.reason),
+                s.reason,
             )
             for s in report.sinks
         ],
@@ -71,27 +69,31 @@ def render(report: LagReport) -> RenderableType:
         spare=("applied", *(name for name in ("rejected", "behind") if not any(_all(report, name)))),
         width=out.width,
     )
-    remedies = dict.fromkeys([*(s.remedy for s in report.sources), *(s.remedy for s in report.sinks)])
     since = f" as of {age(report.in_sync_age_seconds)} ago"
     verdict = f"[green]in sync[/]{since}" if report.in_sync else "[yellow]not in sync[/]"
-    return Group(
-        sources,
-        "",
-        sinks,
-        "",
-        tables,
-        "",
-        verdict,
-        *(f"[yellow]remedy:[/] {escape(pasteable(remedy))}" for remedy in remedies if remedy),
-        *(f"[cyan]note:[/] {escape(line)}" for source in report.sources for line in _notes(source)),
-    )
+    return Group(sources, "", sinks, "", tables, "", verdict)
 
 
-def _notes(source: SourceLag) -> Iterator[str]:
-    for note in source.notes:
-        yield note.message
-        yield f"to take in: {pasteable(note.remedy)}"
-        yield f"to decline: {pasteable(note.decline)}"
+def _print(report: LagReport, *, as_json: bool) -> None:
+    """Print the report and, after its tables, what is to be pasted: a table would break its lines."""
+    if as_json:
+        print_json(report.as_dict())
+        return
+    out.print(render(report))
+    remedies = dict.fromkeys([*(s.remedy for s in report.sources), *(s.remedy for s in report.sinks)])
+    for remedy in filter(None, remedies):
+        print_hint(remedy, mark="[yellow]remedy:[/] ")
+    for note in (note for source in report.sources for note in source.notes):
+        for line in (note.message, f"to take in: {note.remedy}", f"to decline: {note.decline}"):
+            print_hint(line, mark="[cyan]note:[/] ")
+
+
+def _print_anew(report: LagReport, *, as_json: bool) -> None:
+    """Print another report: in a terminal in the place of the one before."""
+    with out:  # all of it at once, else it flickers
+        if out.is_terminal and not as_json:
+            out.clear()
+        _print(report, as_json=as_json)
 
 
 def _all(report: LagReport, name: str) -> list[int | None]:
@@ -149,13 +151,11 @@ def register(app: typer.Typer) -> None:
                 hint="headrace lag --wait 30",
             )
         context = open_context(home)
+        refuse_without_sources(context)
         look = partial(measure, context, Kafka(context.kafka_bootstrap))
         if wait is not None:
             report, shown = _await(look, wait)
-            if as_json:
-                print_json(report.as_dict())
-            else:
-                out.print(render(report))
+            _print(report, as_json=as_json)
             if not shown:
                 raise SinkError(
                     f"After {wait:g} s it is not proven that every store shows what was committed before.",
@@ -163,19 +163,12 @@ def register(app: typer.Typer) -> None:
                     hint="headrace lag",
                 )
             return
-        if as_json:
-            print_json(look().as_dict())
-            while watch:
-                time.sleep(interval)
-                print_json(look().as_dict())
-            return
-        if not watch:
-            out.print(render(look()))
-            return
-        try:
-            with Live(render(look()), console=out, auto_refresh=False) as live:
-                while True:
-                    time.sleep(interval)
-                    live.update(render(look()), refresh=True)
-        except KeyboardInterrupt:
-            raise typer.Exit from None
+        _print(look(), as_json=as_json)
+        while watch:
+            time.sleep(interval)
+            try:
+                report = look()
+            except HeadraceError as error:  # one lost answer; whoever watches wants to see what comes then
+                print_error(error, as_json=as_json)
+            else:
+                _print_anew(report, as_json=as_json)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import signal
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
-from rich.markup import escape
 
 from connectors import registry as kinds
 from connectors.base import Source
@@ -50,10 +50,14 @@ def register(app: typer.Typer) -> None:
         program = shutil.which("psql")
         if as_json:
             if statement is None:
-                raise UsageError("--json needs a statement.", code="SQL_MISSING")
-            print_json(database.select(statement))
+                raise UsageError(
+                    "--json needs a statement.",
+                    code="SQL_MISSING",
+                    hint="headrace psql --json 'select 1'",
+                )
+            print_json(database.select(statement), foreign=True)
         elif program is not None:
-            raise typer.Exit(_real_psql(program, database, statement))
+            _become_psql(program, database, statement)
         elif statement is not None:
             _print(database, statement)
         else:
@@ -61,11 +65,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _database(source: str | None, home: Path | None) -> Source:
-    context = open_context(home)
-    registry = Registry(context.registry)
-    known = registry.sources()
+    context = open_context(home, begins=source is None)
     if source is not None:
-        return source_of(context, registry.source(source))
+        return source_of(context, Registry(context.registry).source(source))
+    known = Registry(context.registry).sources() if context.registry.exists() else []
     if len(known) == 1:
         return source_of(context, known[0])
     dsn = addresses(home_of(home)).get("postgres_dsn")
@@ -74,13 +77,17 @@ def _database(source: str | None, home: Path | None) -> Source:
     return kinds.build(kinds.kind_of(dsn), dsn)
 
 
-def _real_psql(program: str, database: Source, statement: str | None) -> int:
+def _become_psql(program: str, database: Source, statement: str | None) -> NoReturn:
+    """Go on as the real psql: Ctrl-C is for it alone, which cancels a statement by it and stays."""
     # The password travels in the environment: arguments are for everybody to read.
     environment = {**os.environ, "PGPASSWORD": database.password}
     arguments = [program, database.address, "-v", "ON_ERROR_STOP=1"]
     if statement is not None:
         arguments += ["-c", statement]
-    return subprocess.run(arguments, env=environment, check=False).returncode
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and psql would then, too
+    os.execve(program, arguments, environment)  # noqa: S606 - a shell is what it must not pass through
 
 
 def _print(database: Source, statement: str) -> None:
@@ -88,8 +95,7 @@ def _print(database: Source, statement: str) -> None:
     if not found:
         out.print("[green]✓[/] done")
         return
-    cells = [[escape(str(value)) for value in row.values()] for row in found]
-    out.print(grid(list(found[0]), cells, foreign=True))
+    out.print(grid(list(found[0]), [list(row.values()) for row in found], foreign=True))
 
 
 def _prompt(database: Source) -> None:

@@ -6,11 +6,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from headrace.cli.context import HomeOption, open_context
-from headrace.cli.home import pasteable
-from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
 from headrace.cli.show import grid, number, say_to
 from headrace.control import recover as work
 from headrace.control.differences import Differences
@@ -43,7 +41,7 @@ def recover(
         if as_json:
             print_json({"dry_run": True, **asdict(plan)})
             return
-        out.print(f"reason: {plan.reason or 'nothing is known to be wrong'}", markup=False, highlight=False)
+        print_hint(f"reason: {plan.reason or 'nothing is known to be wrong'}")
         if plan.unfinished:
             out.print(f"An interrupted recovery would go on: {plan.unfinished}.", highlight=False)
         out.print(
@@ -61,7 +59,7 @@ def recover(
         _warn(f"what was wrong with {found.table} at {found.sink} is not known: {found.unread}")
     for one in done.left_out:
         _warn(f"{one.table} at {one.sink} is left out: {one.reason}")
-        out.print(f"  remedy: {pasteable(one.remedy)}", markup=False, highlight=False)
+        print_hint(f"  remedy: {one.remedy}")
     mark, but = "[green]✓[/]", ""
     if left := len(done.left_out):
         mark, but = "[yellow]![/]", f", but for {left} {'table' if left == 1 else 'tables'} at a sink"
@@ -69,7 +67,7 @@ def recover(
 
 
 def _warn(said: str) -> None:
-    out.print(f"[yellow]![/] {escape(said)}", highlight=False)
+    print_hint(said, mark="[yellow]![/] ")
 
 
 def _cells(found: Differences) -> tuple[str, ...]:

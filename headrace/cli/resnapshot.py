@@ -7,15 +7,14 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from headrace.cli.context import HomeOption, open_context, table_id
-from headrace.cli.home import pasteable
-from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
 from headrace.cli.run_bar import shown
 from headrace.cli.show import grid, number
+from headrace.control.names import known_source
 from headrace.control.registry import Registry, ResnapshotEntry, now_ms
 from headrace.control.runs import start as work
 from headrace.control.runs.repository import all_of, run_of, topics_of
@@ -115,7 +114,8 @@ def list_(
 
     Example: `headrace resnapshot list --source shop`
     """
-    found = all_of(Registry(open_context(home).registry), source)
+    registry = Registry(open_context(home).registry)
+    found = all_of(registry, known_source(registry, source) if source else None)
     if as_json:
         print_json([_described(run) for run in found])
         return
@@ -129,7 +129,7 @@ def list_(
                     run["run"],
                     run["source"],
                     run["state"],
-                    escape(_tables(run)),
+                    _tables(run),
                     *(number(run[what]) for what in ("read", "written", "swept")),
                     f"{run['seconds']:.1f}",
                     run["who"],
@@ -204,8 +204,7 @@ def _wait(name: str, home: Any, *, as_json: bool) -> None:
         cells = [(done.sink, done.table, number(done.removed)) for done in swept]
         out.print(grid(("sink", "table", "removed>"), cells))
         for table, reason in left_out.items():
-            said = escape(f"{table} is left out: {pasteable(reason)}")
-            out.print(f"[yellow]![/] {said}", highlight=False)
+            print_hint(f"{table} is left out: {reason}", mark="[yellow]![/] ")
     if left_out:
         raise typer.Exit(1)
 
@@ -228,7 +227,7 @@ def _would(plan: work.Plan, *, as_json: bool) -> None:
     marks = [(table, ", ".join(map(number, marks))) for table, marks in plan.tables.items()]
     out.print(grid(("table", "offset>"), marks))
     for table, reason in plan.left_out.items():
-        out.print(f"Would leave {table} out: {pasteable(reason)}", highlight=False, markup=False)
+        print_hint(f"Would leave {table} out: {reason}")
 
 
 def _tell(run: ResnapshotEntry, *, as_json: bool) -> None:
@@ -253,9 +252,9 @@ def _tell(run: ResnapshotEntry, *, as_json: bool) -> None:
         value = told[word]
         if value not in ("", None):
             said = ", ".join(value) if isinstance(value, list) else value
-            out.print(f"{word}: {said}", markup=False, highlight=False)
+            print_hint(f"{word}: {said}")
     for table, reason in told["left_out"].items():
-        out.print(f"left out: {table}: {pasteable(reason)}", markup=False, highlight=False)
+        print_hint(f"left out: {table}: {reason}")
 
 
 def _described(run: ResnapshotEntry) -> dict[str, Any]:
@@ -284,7 +283,9 @@ def _described(run: ResnapshotEntry) -> dict[str, Any]:
 
 def _resync(ctx: typer.Context) -> None:
     """The same as `resnapshot`."""
-    get_command(commands).main(ctx.args, prog_name="headrace resync")
+    # Mistakes are told by who was called first, in the form that was asked for.
+    code = get_command(commands).main(ctx.args, prog_name="headrace resync", standalone_mode=False)
+    raise typer.Exit(code if isinstance(code, int) else 0)
 
 
 def register(app: typer.Typer) -> None:

@@ -8,12 +8,23 @@ from typing import Any
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
-from headrace.cli.output import err, out
+from headrace.cli.output import err, out, print_hint
 from headrace.control.verdicts import State
 from headrace.model.finding import Finding
 
-__all__ = ["age", "findings_as_dicts", "grid", "number", "print_findings", "say_to", "size", "state_text"]
+__all__ = [
+    "age",
+    "findings_as_dicts",
+    "grid",
+    "number",
+    "print_findings",
+    "print_title",
+    "say_to",
+    "size",
+    "state_text",
+]
 
 _COLOURS = {
     State.STREAMING: "green",
@@ -29,9 +40,14 @@ _WIDEST = 10_000
 _MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
 
 
-def state_text(state: State) -> str:
+def state_text(state: State) -> Text:
     """Return the state's word in its colour."""
-    return f"[{_COLOURS[state]}]{state.value}[/]"
+    return Text(state.value, style=_COLOURS[state])
+
+
+def print_title(name: str, state: State, what: str) -> None:
+    """Print of what the lines below it tell, and how it does."""
+    out.print(Text.assemble((name, "bold"), "  ", state_text(state), f"  {what}"), highlight=False)
 
 
 def age(seconds: float | None) -> str:
@@ -68,13 +84,15 @@ def grid(
     width: int = 0,
     foreign: bool = False,
 ) -> Table:
-    """Return a table; a heading that ends in ``>`` is right-aligned. Cells are markup.
+    """Return a table; a heading that ends in ``>`` is right-aligned.
+
+    A cell is told as it stands, for it may hold what people have written; one in colours is a :class:`Text`.
 
     Only the last column is ever broken over several lines, unless it is right-aligned; of a ``foreign``
     table, whose content we do not know, any may be. ``spare`` names columns to leave out, in this order,
     while the table is wider than ``width``.
     """
-    cells = [list(map(str, row)) for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
     left_out: list[str] = []
     while True:
         kept = [n for n, heading in enumerate(headings) if heading.rstrip(">") not in left_out]
@@ -86,12 +104,12 @@ def grid(
         left_out = [*spare[: len(left_out) + 1]]
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], foreign: bool) -> Table:
+def _table(headings: Sequence[str], rows: Iterable[Sequence[Text]], foreign: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         breaks = foreign or (heading is headings[-1] and not heading.endswith(">"))
         table.add_column(
-            heading.rstrip(">"),
+            Text(heading.rstrip(">")),
             justify="right" if heading.endswith(">") else "left",
             overflow="fold" if breaks else "ellipsis",
             no_wrap=not breaks,
@@ -113,7 +131,7 @@ def print_findings(findings: Iterable[Finding], *, quiet_ok: bool = False) -> No
             soft_wrap=True,
         )
         if finding.hint:
-            out.print(f"    {finding.hint}", markup=False, highlight=False, style="dim", soft_wrap=True)
+            print_hint(f"    {finding.hint}", style="dim")
 
 
 def findings_as_dicts(findings: Iterable[Finding]) -> list[dict[str, str]]:
@@ -133,4 +151,4 @@ class say_to:  # noqa: N801 - reads as a verb where it is used
 
     def __call__(self, step: str) -> None:
         if not self._silent:
-            err.print(f"[dim]·[/] {escape(step)}", highlight=False)
+            print_hint(step, mark="[dim]·[/] ", to=err)

@@ -8,9 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace.cli import remove as removal
 from headrace.cli.context import HomeOption, addresses, home_of, open_context, table_id
-from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
-from headrace.cli.show import age, findings_as_dicts, grid, number, print_findings, say_to, state_text
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
+from headrace.cli.show import (
+    age,
+    findings_as_dicts,
+    grid,
+    number,
+    print_findings,
+    print_title,
+    say_to,
+    state_text,
+)
 from headrace.config.pipeline import SchemaPolicy
 from headrace.config.secrets import mask_settings
 from headrace.control import lag, sink, sink_check
@@ -21,7 +31,7 @@ from headrace.control.sink_set import set_sink
 from headrace.control.sink_settings import shown_secrets
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
-from sinks.registry import KINDS, setting_of
+from sinks.registry import OFFERED, setting_of
 
 __all__ = ["register"]
 
@@ -35,7 +45,7 @@ _ADDRESS = {
     "redis": ("url", "redis_url"),
 }
 
-Kind = Annotated[str, typer.Option("--kind", help=f"One of: {', '.join(k for k in KINDS if k != 'memory')}.")]
+Kind = Annotated[str, typer.Option("--kind", help=f"One of: {', '.join(OFFERED)}.")]
 Source = Annotated[str | None, typer.Option(help="The source. [default: the only one]")]
 Tables = Annotated[
     list[str] | None,
@@ -193,13 +203,10 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
     if as_json:
         print_json(described)
         return
-    out.print(
-        f"[bold]{name}[/]  {state_text(described['state'])}  {described['kind']} of {described['source']}",
-        highlight=False,
-    )
+    print_title(name, described["state"], f"{described['kind']} of {described['source']}")
     for label in ("reason", "remedy"):
         if described[label]:
-            out.print(f"{label}: {described[label]}", markup=False, highlight=False)
+            print_hint(f"{label}: {described[label]}")
     out.print(
         grid(
             ("table", "state", "lag>", "freshness>", "applied>", "rejected>", "behind>", "target"),
@@ -249,22 +256,6 @@ def resume(
     _done(name, "resumed", as_json)
 
 
-@commands.command("remove")
-@fails_clearly
-def remove(
-    name: Name,
-    purge: Annotated[bool, typer.Option("--purge", help="Also delete its targets and their data.")] = False,
-    home: HomeOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Stop applying and forget the sink; its data stays unless --purge.
-
-    Example: `headrace sink remove search --purge`
-    """
-    sink.remove(open_context(home), name, purge=purge, say=say_to(as_json=as_json))
-    _done(name, "removed", as_json)
-
-
 @commands.command("rotate")
 @fails_clearly
 def rotate(
@@ -283,8 +274,9 @@ def rotate(
     context = open_context(home)
     told = _pairs(setting, kind := Registry(context.registry).sink(name).kind)
     rotate_sink(context, name, told)
-    print_findings([] if as_json else shown_secrets(kind, told))
-    _done(name, "uses its new credentials", as_json)
+    warnings = shown_secrets(kind, told)
+    print_findings([] if as_json else warnings)
+    _done(name, "uses its new credentials", as_json, warnings=findings_as_dicts(warnings))
 
 
 @commands.command("set")
@@ -304,14 +296,15 @@ def set_(
     `headrace dlq replay --sink lake` for what was set aside.
     """
     context = open_context(home)
-    given = _pairs(setting, Registry(context.registry).sink(name).kind)
+    how = "Write unheld=POLICY or unheld.SCHEMA.TABLE.COLUMN=POLICY."
+    given = _pairs(setting, Registry(context.registry).sink(name).kind, how)
     set_sink(context, name, given, say=say_to(as_json=as_json))
     _done(name, "uses its new settings", as_json)
 
 
-def _done(name: str, what: str, as_json: bool) -> None:
+def _done(name: str, what: str, as_json: bool, **told: list[Any]) -> None:
     if as_json:
-        print_json({"sink": name, "done": what})
+        print_json({"sink": name, "done": what, **{word: given for word, given in told.items() if given}})
     else:
         out.print(f"[green]✓[/] {name} {what}", highlight=False)
 
@@ -331,16 +324,14 @@ def _defaults(kind: str, name: str, known: Mapping[str, str]) -> dict[str, str]:
     return {setting: known[endpoint]} if endpoint in known else {}
 
 
-def _pairs(texts: list[str] | None, kind: str) -> dict[str, Any]:
-    return dict(_pair(text, kind) for text in texts or ())
+def _pairs(texts: list[str] | None, kind: str, how: str = "Write --set key=value.") -> dict[str, Any]:
+    return dict(_pair(text, kind, how) for text in texts or ())
 
 
-def _pair(text: str, kind: str) -> tuple[str, Any]:
+def _pair(text: str, kind: str, how: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UsageError(
-            f"“{text}” is no setting.", code="SINK_SETTINGS_INVALID", hint="Write --set key=value."
-        )
+        raise UsageError(f"“{text}” is no setting.", code="SINK_SETTINGS_INVALID", hint=how)
     return key, setting_of(kind, key, value)
 
 
@@ -386,4 +377,5 @@ def _described(context: Context, entry: SinkEntry) -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this room to ``app``."""
+    commands.command("remove")(removal.sink)
     app.add_typer(commands, name="sink")

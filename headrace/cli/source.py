@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from connectors.base import Left
+from headrace.cli import remove as removal
 from headrace.cli import tables as tables_room
 from headrace.cli.context import HomeOption, open_context, table_id
-from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
-from headrace.cli.show import age, findings_as_dicts, grid, print_findings, say_to, size, state_text
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
+from headrace.cli.show import (
+    age,
+    findings_as_dicts,
+    grid,
+    print_findings,
+    print_title,
+    say_to,
+    size,
+    state_text,
+)
+from headrace.cli.source_facts import facts_of
 from headrace.cli.source_options import (
     ADDRESS,
+    Heartbeat,
     LeaveOut,
     Name,
     Partitions,
     Schemas,
+    SkipUnfit,
     Tables,
     Threads,
     Url,
     left_out,
+    shown_secret,
     url_of,
 )
 from headrace.cli.tables import Keys, declared
@@ -28,11 +41,9 @@ from headrace.config.references import is_reference, read_reference
 from headrace.config.source import NAME, SourceSettings
 from headrace.control import lag, source, source_check
 from headrace.control import refresh as following
-from headrace.control.capture import settings_of
+from headrace.control.check_again import check_again
 from headrace.control.columns import changes
-from headrace.control.context import Context
-from headrace.control.fitness import check_again
-from headrace.control.registry import Registry, SourceEntry
+from headrace.control.registry import Registry
 from headrace.control.rotate import rotate_source
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
@@ -79,8 +90,9 @@ def check(
             settings=SourceSettings(
                 partitions=partitions, snapshot_threads=snapshot_threads, leave_out=left_out(leave_out)
             ),
-            place=(open_context(home), name) if name else None,
+            place=(open_context(home, begins=True), name) if name else None,
         )
+    findings = [*findings, *shown_secret(url)]
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
     if as_json:
         print_json({"fit": fit, "findings": findings_as_dicts(findings)})
@@ -100,7 +112,7 @@ def add(
     key: Keys = None,
     leave_out: LeaveOut = None,
     wait: Annotated[bool, typer.Option(help="Return only when it streams and every row is read.")] = True,
-    heartbeat_ms: Annotated[int, typer.Option(min=100, help="Grain of freshness, milliseconds.")] = 1000,
+    heartbeat_ms: Heartbeat = 1000,
     snapshot_threads: Threads = 1,
     load_by_run_mib: Annotated[
         int,
@@ -117,10 +129,7 @@ def add(
         ),
     ] = -1,
     partitions: Partitions = 1,
-    skip_unfit: Annotated[
-        bool,
-        typer.Option("--skip-unfit", help="Leave out, by name, what cannot be followed; follow the rest."),
-    ] = False,
+    skip_unfit: SkipUnfit = False,
     max_record_bytes: Annotated[
         int,
         typer.Option(
@@ -132,9 +141,9 @@ def add(
 ) -> None:
     """Follow a database: check it, prepare it, start its connector, wait until it streams.
 
-    Example: `headrace source add shop postgres://me:secret@db.example/shop --schema public`
+    Example: `headrace source add shop env:SHOP_URL --schema public`
     """
-    context = open_context(home)
+    context = open_context(home, begins=True)
     entry = source.add(
         context,
         name,
@@ -155,9 +164,11 @@ def add(
         wait=wait,
         say=say_to(as_json=as_json),
     )
+    warnings = shown_secret(url)
     if as_json:
-        print_json(_described(context, entry))
+        print_json({**facts_of(context, entry), "findings": findings_as_dicts(warnings)})
     else:
+        print_findings(warnings)
         doing = "streams" if wait else "is being read"
         out.print(
             f"[green]✓[/] {name} {doing}: {len(entry.tables)} tables of {entry.address}", highlight=False
@@ -174,7 +185,7 @@ def list_(home: HomeOption = None, as_json: JsonFlag = False) -> None:
     context = open_context(home)
     entries = Registry(context.registry).sources()
     if as_json:
-        print_json([_described(context, entry) for entry in entries])
+        print_json([facts_of(context, entry) for entry in entries])
         return
     states = {found.source: found for found in lag.measure(context).sources}
     out.print(
@@ -203,14 +214,14 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
     """
     context = open_context(home)
     entry = Registry(context.registry).source(name)
-    described = _described(context, entry)
+    described = facts_of(context, entry)
     if as_json:
         print_json(described)
         return
-    out.print(f"[bold]{name}[/]  {state_text(described['state'])}  {entry.address}", highlight=False)
+    print_title(name, described["state"], entry.address)
     for label in ("reason", "remedy"):
         if described[label]:
-            out.print(f"{label}: {described[label]}", markup=False, highlight=False)
+            print_hint(f"{label}: {described[label]}")
     held, beat = size(described["slot_lag_bytes"]), age(described["heartbeat_seconds"])
     out.print(f"slot lag {held}, last heartbeat {beat} ago", highlight=False)
     out.print(
@@ -299,36 +310,6 @@ def resume(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> No
     _done(name, "resumed", as_json)
 
 
-@commands.command("remove")
-@fails_clearly
-def remove(
-    name: Name,
-    leave_database: Annotated[
-        bool,
-        typer.Option("--leave-database", help="Leave slot and publication; for a database that is gone."),
-    ] = False,
-    leave_connect: Annotated[
-        bool, typer.Option("--leave-connect", help="Leave connector and topics; for a Connect that is gone.")
-    ] = False,
-    home: HomeOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Remove connector, slot, publication and topics. Sinks must be removed first.
-
-    Example: `headrace source remove shop`
-    """
-    say = say_to(as_json=as_json)
-    leave = {"leave_database": leave_database, "leave_connect": leave_connect}
-    left = source.remove(open_context(home), name, **leave, say=say)
-    if left.statements and not as_json:
-        if leave_database:
-            say("if the database is there after all, run this in it, or its slot keeps the log for ever:")
-        else:
-            slot = "the slot stays, and keeps the log until it goes" if left.slot else "the slot is gone"
-            say(f"{left.why}; {slot}; what stays is removed by whoever may run this:")
-    _done(name, "removed", as_json, left)
-
-
 @commands.command("rotate")
 @fails_clearly
 def rotate(
@@ -351,50 +332,15 @@ def rotate(
     _done(name, "uses its new password", as_json)
 
 
-def _done(name: str, what: str, as_json: bool, left: Left | None = None) -> None:
-    stays = left.statements if left else ()
+def _done(name: str, what: str, as_json: bool) -> None:
     if as_json:
-        told = {"left": stays, "why": left.why, "slot": left.slot} if left and stays else {}
-        told |= {"apart": left.apart} if left and left.apart else {}
-        print_json({"source": name, "done": what, **told})
+        print_json({"source": name, "done": what})
     else:
-        for statement in stays:  # to be pasted: nothing stands before it
-            out.print(statement, markup=False, highlight=False, soft_wrap=True)
         out.print(f"[green]✓[/] {name} {what}", highlight=False)
-
-
-def _described(context: Context, entry: SourceEntry) -> dict[str, Any]:
-    seen = next(found for found in lag.measure(context).sources if found.source == entry.name)
-    without = settings_of(entry).columns_left_out
-    return {
-        "source": entry.name,
-        "kind": entry.kind,
-        "address": entry.address,
-        "state": seen.state,
-        "reason": seen.reason,
-        "remedy": seen.remedy,
-        "slot_lag_bytes": seen.slot_lag_bytes,
-        "heartbeat_seconds": seen.heartbeat_seconds,
-        "created_ms": entry.created_ms,
-        "loaded_ms": entry.loaded_ms,
-        "tables": {
-            str(table.schema.table): {
-                "topic": table.topic,
-                "epoch": table.epoch,
-                "key": list(table.schema.key),
-                "key_declared": table.schema.declared,
-                "left_out": without.get(table.schema.table, []),
-                "columns": [
-                    {"name": c.name, "type": c.type.value, "dimensions": c.dimensions, "native": c.native}
-                    for c in table.schema.columns
-                ],
-            }
-            for table in entry.tables
-        },
-    }
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this room to ``app``."""
+    commands.command("remove")(removal.source)
     tables_room.add_to(commands)
     app.add_typer(commands, name="source")

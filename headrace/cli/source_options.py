@@ -10,26 +10,31 @@ import typer
 
 from headrace.cli.context import addresses, home_of
 from headrace.cli.tables import columns_of
-from headrace.config.references import is_reference, read_reference
+from headrace.config.references import ENVIRONMENT, FILE, is_reference, read_reference
+from headrace.config.secrets import mask_text
 from headrace.model.errors import UsageError
+from headrace.model.finding import Finding
 from headrace.model.position import MAX_PARTITIONS
 
 __all__ = [
     "ADDRESS",
+    "Heartbeat",
     "LeaveOut",
     "Name",
     "Partitions",
     "Schemas",
+    "SkipUnfit",
     "Tables",
     "Threads",
     "Url",
     "left_out",
+    "shown_secret",
     "url_of",
 ]
 
 ADDRESS = (
-    "postgres://user:password@host:port/database, or env:NAME, or file:PATH[:key]."
-    " Without it: the local stack's Postgres."
+    "env:NAME or file:PATH[:key] of postgres://user:password@host:port/database; the URL itself when it holds"
+    " no password, for others see what is typed. Without it: the local stack's Postgres."
 )
 Name = Annotated[str, typer.Argument(help="The source's name.")]
 Url = Annotated[str | None, typer.Argument(help=ADDRESS, show_default=False)]
@@ -57,7 +62,11 @@ Partitions = Annotated[
         " tasks at once.",
     ),
 ]
-Threads = Annotated[int, typer.Option(min=1, help="Readers of the initial snapshot.")]
+SkipUnfit = Annotated[
+    bool, typer.Option("--skip-unfit", help="Leave out, by name, what cannot be followed; follow the rest.")
+]
+Heartbeat = Annotated[int, typer.Option(min=100, max=600_000, help="Grain of freshness, milliseconds.")]
+Threads = Annotated[int, typer.Option(min=1, max=16, help="Readers of the initial snapshot.")]
 
 
 def left_out(texts: Sequence[str] | None) -> tuple[tuple[str, str, str], ...]:
@@ -68,6 +77,20 @@ def left_out(texts: Sequence[str] | None) -> tuple[tuple[str, str, str], ...]:
     """
     named = (columns_of(text, "leave-out", "SOURCE_COLUMN_INVALID") for text in texts or ())
     return tuple((table.schema, table.name, column) for table, columns in named for column in columns)
+
+
+def shown_secret(text: str | None) -> list[Finding]:
+    """Return a warning for a password that was written on a command line."""
+    if text is None or is_reference(text) or mask_text(text) == text:
+        return []
+    return [
+        Finding.warning(
+            "SECRET_ON_COMMAND_LINE",
+            "A password was written on the command line: others on this machine may have seen it, and the"
+            " shell remembers it.",
+            f"Next time write {ENVIRONMENT}NAME or {FILE}PATH, where the URL is, in its place.",
+        )
+    ]
 
 
 def url_of(text: str | None, home: Path | None) -> str:

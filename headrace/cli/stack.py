@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.context import open_context
-from headrace.cli.home import HomeOption, home_of, pasteable
-from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.home import HomeOption, home_of
+from headrace.cli.left_behind import refuse_sources_left
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
 from headrace.config.secrets import mask_url
 from headrace.control.registry import Registry
 from headrace.control.runner import ensure_engine
@@ -90,7 +93,10 @@ def up(
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start the local stack: Postgres, Kafka, Kafka Connect, Elasticsearch, Redis. Harmless to repeat."""
+    """Start the local stack: Postgres, Kafka, Kafka Connect, Elasticsearch, Redis. Harmless to repeat.
+
+    Examples: `headrace up` · `headrace up --only postgres`
+    """
     began = time.monotonic()
     stack = Stack(home_of(home))
     seconds: dict[str, dict[str, Any]] = {}
@@ -110,7 +116,7 @@ def up(
         servers = seconds
         print_json({"home": str(stack.home.root), "seconds": took, "servers": servers, **endpoints.as_dict()})
         return
-    out.print(f"[green]up[/] in {took:.1f} s, home {stack.home.root}", highlight=False)
+    out.print(f"[green]up[/] in {took:.1f} s, home {escape(str(stack.home.root))}", highlight=False)
     for name, value in endpoints.as_dict().items():
         out.print(f"  {name:<18} {mask_url(value)}", highlight=False, markup=False, soft_wrap=True)
 
@@ -125,7 +131,13 @@ def _start_engine(home: Path | None) -> bool:
 
 @fails_clearly
 def status(home: HomeOption = None, as_json: JsonFlag = False) -> None:
-    """Show every server: state, pid, port, memory, version; and where they are reached."""
+    """Show every server: state, pid, port, memory, version; and where they are reached.
+
+    The exit code is 1 when one has died or does not answer; one that was stopped, or never started, is no
+    trouble.
+
+    Example: `headrace status --json`
+    """
     stack = Stack(home_of(home))
     servers = stack.status()
     try:
@@ -135,13 +147,18 @@ def status(home: HomeOption = None, as_json: JsonFlag = False) -> None:
     if as_json:
         items = [server.as_dict() for server in servers]
         print_json({"home": str(stack.home.root), "servers": items, "endpoints": endpoints, **endpoints})
-        return
+    else:
+        _print_status(servers, endpoints)
+    if any(server.state in ("died", "unresponsive") for server in servers):
+        raise typer.Exit(1)
+
+
+def _print_status(servers: list[ServerStatus], endpoints: Mapping[str, str]) -> None:
     out.print(_table(servers))
     for name, value in endpoints.items():
         out.print(f"  {name:<18} {mask_url(value)}", highlight=False, markup=False, soft_wrap=True)
     if resting := [server.name for server in servers if server.state != "running"]:
-        text = pasteable(f"not running: {', '.join(resting)}; to start them: `headrace up`")
-        out.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_hint(f"not running: {', '.join(resting)}; to start them: `headrace up`")
 
 
 def _table(servers: list[ServerStatus]) -> Table:
@@ -167,12 +184,25 @@ def _table(servers: list[ServerStatus]) -> Table:
 @fails_clearly
 def down(
     purge: Annotated[bool, typer.Option("--purge", help="Delete the stack's data, too.")] = False,
+    forget_sources: Annotated[
+        bool,
+        typer.Option(
+            "--forget-sources",
+            help="Purge also when sources follow databases elsewhere: their slots stay there and keep the"
+            " log until somebody drops them.",
+        ),
+    ] = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Stop what this stack started, in order; with --purge delete its data."""
+    """Stop what this stack started, in order; with --purge delete its data.
+
+    Examples: `headrace down` · `headrace down --purge`
+    """
     began = time.monotonic()
     stack = Stack(home_of(home))
+    if purge and not forget_sources:
+        refuse_sources_left(stack.home)
     stopped: list[str] = []
     with Progress(silent=as_json) as progress:
 
@@ -186,7 +216,7 @@ def down(
         print_json({"stopped": stopped, "killed": killed, "purged": purge, "seconds": took})
         return
     if not stopped and not purge:
-        out.print(f"nothing of {stack.home.root} ran", highlight=False)
+        out.print(f"nothing of {stack.home.root} ran", highlight=False, markup=False)
         return
     what = "down and purged" if purge else "down"
     out.print(f"[green]{what}[/] in {took:.1f} s", highlight=False)

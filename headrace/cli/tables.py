@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from headrace.cli.context import HomeOption, open_context, table_id
-from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
+from headrace.cli.remove import DryRun, Yes, ask, print_dry
 from headrace.cli.show import say_to
 from headrace.control import tables as control
+from headrace.control import would_go
 from headrace.control.newcomers import named, newcomers
 from headrace.control.registry import Registry
 from headrace.control.take_out import take_out
@@ -92,7 +94,7 @@ def add(
         print_json({"source": name, "tables": tables, "run": run, "loaded": wait})
         return
     doing = "captured and loaded" if wait else f"captured; headrace resnapshot wait {run}"
-    out.print(f"[green]✓[/] {', '.join(tables)}: {doing}", highlight=False)
+    print_hint(f"{', '.join(tables)}: {doing}", mark="[green]✓[/] ")
 
 
 @commands.command("decline")
@@ -106,7 +108,7 @@ def leave_out(name: Name, tables: Tables, home: HomeOption = None, as_json: Json
     if as_json:
         print_json({"source": name, "left_out": tables})
         return
-    out.print(f"[green]✓[/] {', '.join(tables)}: left out", highlight=False)
+    print_hint(f"{', '.join(tables)}: left out", mark="[green]✓[/] ")
 
 
 @commands.command("remove")
@@ -115,21 +117,29 @@ def remove(
     name: Name,
     tables: Tables,
     purge: Annotated[bool, typer.Option("--purge", help="Remove their targets, too.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Capture tables no longer, such as those that were dropped. Their targets stay, unless --purge is given.
 
     Other tables are read and applied meanwhile; the connector starts over once, for some seconds.
+    With --purge it asks before on a terminal, unless --yes is given.
 
     Example: `headrace source tables remove shop public.coupons --purge`
     """
-    say = say_to(as_json=as_json)
-    take_out(open_context(home), name, _ids(tables), purge=purge, say=say)
+    context, ids = open_context(home), _ids(tables)
+    if dry_run:
+        print_dry({"source": name}, would_go.of_tables(context, name, ids, purge=purge), as_json=as_json)
+        return
+    if purge:
+        ask(f"{', '.join(map(str, ids))} with their topics and targets", yes=yes, as_json=as_json)
+    take_out(context, name, ids, purge=purge, say=say_to(as_json=as_json))
     if as_json:
         print_json({"source": name, "removed": tables, "purged": purge})
         return
-    out.print(f"[green]✓[/] {', '.join(tables)}: captured no longer", highlight=False)
+    print_hint(f"{', '.join(tables)}: captured no longer", mark="[green]✓[/] ")
 
 
 def declared(text: str) -> tuple[TableId, tuple[str, ...]]:

@@ -36,11 +36,12 @@ def read_reference(reference: str) -> str:
             f"The variable {place} is not set.", code="SECRET_MISSING", hint=f"export {place}=…, then again."
         )
     try:
-        if Path(place).is_file():
-            return Path(place).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        whole = Path(place).expanduser()
+        if whole.is_file():
+            return whole.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
         path, _, key = place.rpartition(":")
-        return SecretRef(Path(path), key).read()
-    except (OSError, KeyError, ValueError) as error:
+        return SecretRef(Path(path).expanduser(), key).read()
+    except (OSError, KeyError, ValueError, RuntimeError) as error:  # the last: no home of that user
         raise UsageError(
             f"The secret {reference} cannot be read ({type(error).__name__}).",
             code="SECRET_MISSING",

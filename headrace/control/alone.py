@@ -11,7 +11,7 @@ from typing import IO
 
 from headrace.control.context import Context
 
-__all__ = ["Say", "alone", "somebody_works", "take"]
+__all__ = ["Say", "alone", "only_one", "somebody_works", "take"]
 
 Say = Callable[[str], None]
 
@@ -32,6 +32,23 @@ def alone(context: Context, source: str, doing: str, say: Say) -> Iterator[None]
     """
     with _lock_of(context, source) as lock:
         take(lock, source, doing, say)
+        yield
+
+
+@contextmanager
+def only_one(context: Context, kind: str, name: str, doing: str, say: Say) -> Iterator[None]:
+    """Wait until no other command adds or removes what has this name, and keep others away.
+
+    Args:
+        context: The installation.
+        kind: ``source`` or ``sink``.
+        name: Its name, a valid one.
+        doing: What others are told who wait.
+        say: Told for whom this one waits, when it is for longer than a moment.
+    """
+    context.run.mkdir(parents=True, exist_ok=True)
+    with (context.run / f"name-{kind}-{name}.lock").open("a+") as lock:
+        take(lock, name, doing, say)
         yield
 
 

@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 
 from headrace.config.connect import ConnectAddress
 from headrace.config.secrets import mask_text, mask_url
-from headrace.model.errors import SourceError, StackError
+from headrace.model.errors import SourceError, StackError, UsageError
 
 __all__ = ["Connect", "ConnectorState"]
 
@@ -87,14 +87,23 @@ class Connect:
     Raises:
         StackError: From every call, when Connect does not answer (``CONNECT_UNREACHABLE``),
             or fails at what it was asked for (``CONNECT_TROUBLED``).
+        StackError: When what answers is something else (``CONNECT_ELSEWHERE``).
         SourceError: When it refuses (``CONNECTOR_REFUSED``).
+        UsageError: When the address is no URL (``CONNECT_URL_INVALID``).
     """
 
     def __init__(self, url: str, *, patience: float = _PATIENCE_S) -> None:
         address = ConnectAddress.parse(url)
         self._url = mask_url(address.url)
         self._patience = patience
-        given = httpx.URL(address.url)
+        try:
+            given = httpx.URL(address.url)
+        except httpx.InvalidURL as error:
+            raise UsageError(
+                f"Kafka Connect's address {self._url} is no URL: {error}.",
+                code="CONNECT_URL_INVALID",
+                hint="export HEADRACE_CONNECT_URL=http://HOST:8083",
+            ) from None
         # Out of the address, for the client's errors and logs name it whole.
         login = (given.username, given.password) if given.userinfo else None
         bare = given.copy_with(username=None, password=None)
@@ -303,7 +312,14 @@ class Connect:
                 code="CONNECTOR_REFUSED",
                 hint="Run `headrace source check URL` on the database; details are in Connect's log.",
             )
-        return answer.json() if answer.content else {}
+        try:
+            return answer.json() if answer.content else {}
+        except ValueError:
+            raise StackError(
+                f"What answers at {self._url} is not Kafka Connect: it tells no JSON.",
+                code="CONNECT_ELSEWHERE",
+                hint="export HEADRACE_CONNECT_URL=http://HOST:8083",
+            ) from None
 
 
 def _is_told(answer: httpx.Response) -> bool:

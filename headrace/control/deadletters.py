@@ -106,6 +106,23 @@ def letters(context: Context, chosen: Chosen) -> list[DeadLetterEntry]:
         )
 
 
+def refuse_unknown(context: Context, numbers: Sequence[int]) -> None:
+    """Refuse numbers that no letter has, whatever has become of it.
+
+    Raises:
+        UsageError: With code ``LETTER_UNKNOWN``.
+    """
+    found = (
+        {entry.number for entry in letters(context, Chosen(tuple(numbers), state=None))} if numbers else ()
+    )
+    if unknown := [str(number) for number in dict.fromkeys(numbers) if number not in found]:
+        raise UsageError(
+            f"There is no letter {', '.join(unknown)}.",
+            code="LETTER_UNKNOWN",
+            hint="headrace dlq list --state all",
+        )
+
+
 def letter(context: Context, number: int) -> tuple[DeadLetterEntry, Letter]:
     """Return one letter: what is known of it, and the record itself.
 
@@ -113,12 +130,8 @@ def letter(context: Context, number: int) -> tuple[DeadLetterEntry, Letter]:
         UsageError: When there is none of that number (``LETTER_UNKNOWN``), or its file is gone
             (``LETTER_GONE``).
     """
-    found = letters(context, Chosen(numbers=(number,), state=None))
-    if not found:
-        raise UsageError(
-            f"There is no letter {number}.", code="LETTER_UNKNOWN", hint="headrace dlq list --state all"
-        )
-    entry = found[0]
+    refuse_unknown(context, (number,))
+    entry = letters(context, Chosen(numbers=(number,), state=None))[0]
     file = _file(context, entry)
     if file.exists():
         for one in read_letters(file):
@@ -266,7 +279,8 @@ def _follow_holds(context: Context, session: Session) -> None:
 
 def _conditions(chosen: Chosen) -> Iterator[ColumnElement[bool]]:
     if chosen.numbers:
-        yield DeadLetterEntry.number.in_(chosen.numbers)
+        # SQLite knows no larger number, and gives none.
+        yield DeadLetterEntry.number.in_([number for number in chosen.numbers if abs(number) < 2**63])
     for column, value in (
         (DeadLetterEntry.sink, chosen.sink),
         (DeadLetterEntry.table, chosen.table),

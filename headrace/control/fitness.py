@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from connectors.base import Keys, topic_of
-from headrace.control.capture import capture_of, source_of
+from connectors.base import Keys, Source, topic_of
+from headrace.config.source import SourceSettings
+from headrace.control.capture import capture_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry, SourceEntry
+from headrace.control.registry import SourceEntry
 from headrace.model.errors import HeadraceError, SourceError, UsageError, named
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 
 __all__ = [
     "OURS_ALREADY",
-    "check_again",
+    "findings_of",
     "in_words_of",
     "refuse_not_streaming",
     "refuse_unfit",
@@ -37,15 +38,18 @@ OURS_ALREADY = (
 """What is asked of a database before a source is added, and is there once it is."""
 
 
-def check_again(context: Context, name: str) -> list[Finding]:
-    """Return what speaks for or against going on with a source that was added; changes nothing."""
-    entry = Registry(context.registry).source(name)
-    schemas = [table.schema for table in entry.tables]
-    keys = {schema.table: schema.key for schema in schemas if schema.declared}
-    found = source_of(context, entry).preflight(
-        [schema.table for schema in schemas], keys, partitions=entry.partitions
+def findings_of(
+    source: Source, tables: Sequence[TableId], keys: Keys | None, settings: SourceSettings
+) -> list[Finding]:
+    """Return what speaks for or against adding a database with these tables; changes nothing."""
+    asked = source.preflight(
+        tables,
+        keys,
+        partitions=settings.partitions,
+        readers=settings.snapshot_threads,
+        by_run_mib=settings.load_by_run_mib,
     )
-    return [finding for finding in found if finding.code not in OURS_ALREADY]
+    return [*asked, *shared_topics(tables)]
 
 
 def refuse_unmeant(tables: Sequence[TableId], keys: Keys, leave_out: Collection[TableId] = ()) -> None:

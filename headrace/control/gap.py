@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from connectors.base import Hold
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
 from headrace.control.failover import after_failover, delivered, keep_fence
 from headrace.control.history import moved, note_position, went_back
-from headrace.control.registry import Registry, SourceEntry
-from headrace.model.errors import SourceError
+from headrace.control.registry import Registry, SinkEntry, SourceEntry
+from headrace.control.remedies import another_name
+from headrace.model.errors import HeadraceError, SourceError
 
-__all__ = ["START_OVER", "find_gap", "gap_between", "gap_error", "gap_told_by"]
+__all__ = ["START_OVER", "find_gap", "gap_between", "gap_error", "gap_told_by", "start_over"]
 
 START_OVER = "headrace recover {name}"
 
 
-def gap_error(name: str, reason: str) -> SourceError:
+def start_over(name: str, hold: Hold | None, sinks: Sequence[SinkEntry]) -> str:
+    """Return what mends a source whose changes are lost.
+
+    Args:
+        name: The source.
+        hold: What the database says; None when it does not answer. Where another database has a slot of the
+            source's name, the connector can make none: no recovery helps, and that slot may be in use.
+        sinks: The source's sinks.
+    """
+    if hold is not None and hold.elsewhere:
+        return another_name(name, [sink.name for sink in sinks])
+    return START_OVER.format(name=name)
+
+
+def gap_error(context: Context, entry: SourceEntry, reason: str) -> SourceError:
     """Return the error of a command that would hide that changes of a source are lost (``SOURCE_GAP``)."""
+    hold = None
+    with suppress(HeadraceError):
+        hold = source_of(context, entry).hold(capture_of(context, entry))
     return SourceError(
-        f"Changes of {name} are lost: {reason}.", code="SOURCE_GAP", hint=START_OVER.format(name=name)
+        f"Changes of {entry.name} are lost: {reason}.",
+        code="SOURCE_GAP",
+        hint=start_over(entry.name, hold, Registry(context.registry).sinks(entry.name)),
     )
 
 

@@ -29,7 +29,8 @@ from tenacity import (
 )
 
 from headrace.config.kafka import KafkaAddress
-from headrace.model.errors import StackError
+from headrace.config.secrets import mask_text
+from headrace.model.errors import StackError, UsageError
 
 __all__ = ["Kafka", "Topic", "ends_of"]
 
@@ -82,12 +83,20 @@ class Kafka:
 
     Raises:
         StackError: From every call, when it does not answer (``KAFKA_UNREACHABLE``).
+        UsageError: When no client can be made with the settings (``KAFKA_SETTINGS_INVALID``).
     """
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = KafkaAddress.parse(bootstrap).bootstrap
         self._reach = KafkaAddress.parse(bootstrap).librdkafka()
-        self._admin = AdminClient({**self._reach, "socket.timeout.ms": 10_000, **_QUIET})
+        try:
+            self._admin = AdminClient({**self._reach, "socket.timeout.ms": 10_000, **_QUIET})
+        except KafkaException as error:
+            raise UsageError(
+                f"Kafka cannot be reached with these settings: {mask_text(error.args[0].str())}.",
+                code="KAFKA_SETTINGS_INVALID",
+                hint="Check the file that HEADRACE_KAFKA_PROPERTIES names, and HEADRACE_KAFKA_BOOTSTRAP.",
+            ) from None
         self._idle: list[Consumer] = []
 
     def create(self, topics: Sequence[Topic]) -> list[str]:

@@ -50,6 +50,8 @@ def _is_older(source: SourceEntry, spec: PipelineSpec) -> bool:
 
 def password_left(context: Context, name: str, url: str) -> str | None:
     """Return the password that is kept for a lost source whose own address, which has none, is given."""
+    if not (context.registry.exists() or context.pipelines.exists()):
+        return None  # nothing was ever here, and to ask makes nothing
     for spec in orphans(context, Registry(context.registry)):
         if spec.source == name and spec.origin is not None and spec.origin.address == url:
             with suppress(OSError, KeyError):

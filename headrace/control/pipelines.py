@@ -36,6 +36,7 @@ __all__ = [
     "resting",
     "rewrite",
     "spec_path",
+    "told_of",
     "withdraw",
     "withheld",
     "withhold",
@@ -124,6 +125,24 @@ def rewrite(context: Context, sink: str, change: Callable[[PipelineSpec], Mappin
 
 
 @contextmanager
+def told_of(sink: str) -> Iterator[None]:
+    """Have what a command meets that looks for a sink's pipeline say how it is made anew.
+
+    Raises:
+        SinkError: When it is gone (``PIPELINE_GONE``) or damaged (``PIPELINE_DAMAGED``).
+    """
+    try:
+        yield
+    except (FileNotFoundError, ValueError) as error:
+        gone = isinstance(error, FileNotFoundError)
+        raise SinkError(
+            f"The pipeline file of sink {sink} is {'gone' if gone else 'damaged'}.",
+            code="PIPELINE_GONE" if gone else "PIPELINE_DAMAGED",
+            hint=f"headrace sink resume {sink}",
+        ) from error
+
+
+@contextmanager
 def withheld(context: Context, *sinks: str, doing: str, say: Say = lambda _: None) -> Iterator[None]:
     """Have the engine put the sinks' queries down while the block runs, one command after another.
 
@@ -136,18 +155,20 @@ def withheld(context: Context, *sinks: str, doing: str, say: Say = lambda _: Non
         say: Told for whom this one waits.
 
     Raises:
-        SinkError: When the engine does not let go of a sink (``SINK_BUSY``); all go on then.
+        SinkError: When the engine does not let go of a sink (``SINK_BUSY``), or its pipeline is gone or
+            damaged (``PIPELINE_GONE``, ``PIPELINE_DAMAGED``); all go on then.
     """
     with ExitStack() as working:
         for sink in sinks:
             working.enter_context(working_on(context, sink, doing, say))
         try:
             for sink in sinks:
-                withhold(context, sink)
+                with told_of(sink):
+                    withhold(context, sink)
             yield
         finally:
             for sink in sinks:
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, ValueError):  # told by then, or by the engine
                     rewrite(context, sink, lambda _: {"withheld": False})
 
 

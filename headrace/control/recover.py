@@ -37,6 +37,7 @@ from headrace.control.recovery.job import Job, Say
 from headrace.control.recovery.large import read_large
 from headrace.control.recovery.left_out import LeftOut, tell
 from headrace.control.recovery.new_life import BEGUN, begin_life, keep_digests, or_give_up
+from headrace.control.recovery.ready import refuse_unready
 from headrace.control.recovery.sweep import sweep
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
 from headrace.control.remedies import another_key
@@ -239,6 +240,7 @@ def _begin(context: Context, registry: Registry, name: str, say: Say) -> Job:
     if run is not None:
         say(f"going on with the recovery that was interrupted: {run.phase}")
         return job
+    refuse_unready(context, entry)  # also before the sinks' queries are stopped
     registry.gap(entry, _reason(context, entry) or BEGUN)
     sinks = [sink.name for sink in registry.sinks(name)]
     with registry.begin() as session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,7 @@ __all__ = [
     "SourceTableEntry",
     "TopicEntry",
     "VerdictEntry",
+    "epoch_by_clock",
     "living",
     "moment",
     "now_ms",
@@ -55,6 +57,8 @@ _OLDER = (1, 2, 3, 4, 5, 6, 7, 8)
 """Versions that lack only tables, which are made, and columns, which are added."""
 _READ_WHOLE = ("applying", "sweeping", "unfinished", "completed")
 """Phases of a run that has read its tables whole."""
+_LARGEST = 2**63 - 1
+"""The largest number that SQLite knows."""
 _EPOCH_BEGINNING_S = 1_767_225_600  # 2026-01-01
 _EPOCH_UNIT_S = 3_600
 
@@ -74,8 +78,11 @@ class Registry:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _make_private(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_private(path)
+        except OSError as error:
+            raise self._unusable(error.strerror or error) from error
         self._engine: Engine = create_engine(
             f"sqlite:///{path}",
             connect_args={"timeout": 30},
@@ -119,7 +126,7 @@ class Registry:
         return EnvironmentError_(
             f"The registry {self._path} cannot be used: {why}",
             code="REGISTRY_UNUSABLE",
-            hint="Check free space and rights of its directory.",
+            hint=_way_out(self._path, str(why).lower()),
         )
 
     def source(self, name: str) -> SourceEntry:
@@ -155,7 +162,7 @@ class Registry:
         raise UsageError(
             "Several sources are registered; say which." if known else "No source is registered yet.",
             code="SOURCE_UNNAMED",
-            hint=f"Use --source with one of: {names}." if known else "headrace source add NAME postgres://…",
+            hint=f"Use --source with one of: {names}." if known else "headrace source add NAME env:URL",
         )
 
     def sink(self, name: str) -> SinkEntry:
@@ -233,13 +240,19 @@ class Registry:
         not hand out small ones again, which would make every new change older than what sinks hold.
         Within one hour only ``above`` tells, see :mod:`headrace.control.epochs`.
         """
-        by_clock = max(0, int(time.time()) - _EPOCH_BEGINNING_S) // _EPOCH_UNIT_S
+        by_clock = epoch_by_clock()
         with self.begin() as session:
             known = session.get(TopicEntry, topic)
             earlier = [epoch for epoch in (above, known.epoch if known else None) if epoch is not None]
             epoch = max([by_clock, *(one + 1 for one in earlier)])
             session.merge(TopicEntry(topic=topic, epoch=epoch))
             return epoch
+
+    def epochs_begin_above(self, topic: str, epoch: int) -> None:
+        """Give the topic only epochs above ``epoch`` from now on."""
+        with self.begin() as session:
+            known = session.get(TopicEntry, topic)
+            session.merge(TopicEntry(topic=topic, epoch=max(epoch, known.epoch if known else 0)))
 
     def loaded(self, source: SourceEntry) -> None:
         """Remember that the source's initial snapshot is complete."""
@@ -265,7 +278,7 @@ class Registry:
 
     def journal(self, subject: str | None = None, *, limit: int = 100) -> list[JournalEntry]:
         """Return the newest lines of the journal, oldest first, of all or of one subject: ``source shop``."""
-        query = select(JournalEntry).order_by(JournalEntry.id.desc()).limit(limit)
+        query = select(JournalEntry).order_by(JournalEntry.id.desc()).limit(min(limit, _LARGEST))
         with self.begin() as session:
             found = session.scalars(
                 query if subject is None else query.where(JournalEntry.subject == subject)
@@ -303,6 +316,30 @@ def living(session: Session, source: SourceEntry) -> SourceEntry | None:
     """
     found = session.get(SourceEntry, source.name)
     return found if found is not None and found.is_life_of(source) else None
+
+
+def _way_out(path: Path, why: str) -> str:
+    """Return what helps against what the system or SQLite says of the registry at ``path``."""
+    file, folder = shlex.quote(str(path)), shlex.quote(str(path.parent))
+    if "locked" in why:
+        return f"Another process holds it: fuser -v {file}"
+    if "full" in why or "space" in why or "quota" in why:
+        return f"Free some space: df -h {folder}"
+    if any(
+        word in why for word in ("malformed", "not a database", "damaged", "no such table", "no such column")
+    ):
+        return (
+            f"Put a backup of it in its place. Without one: mkdir -p {folder}/damaged && mv {file}*"
+            f" {folder}/damaged/ -- then `headrace lag` names what is to be added again."
+        )
+    if "i/o" in why or "input/output" in why:
+        return "The disk refuses; the system's log says more: dmesg"
+    return f"See who may write there: ls -ld {folder} {file}"
+
+
+def epoch_by_clock() -> int:
+    """Return the least epoch that is given at this hour."""
+    return max(0, int(time.time()) - _EPOCH_BEGINNING_S) // _EPOCH_UNIT_S
 
 
 def _make_private(path: Path) -> None:

@@ -12,7 +12,7 @@ from headrace.control.registry import SinkEntry, SourceEntry
 from headrace.model.errors import HeadraceError
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["another_key", "read_anew", "recover", "take_in", "then", "waiting_for"]
+__all__ = ["another_key", "another_name", "read_anew", "recover", "take_in", "then", "waiting_for"]
 
 _NAMED = 3
 
@@ -67,6 +67,12 @@ def another_key(
         shlex.join([*tables, "add", source.name, str(table), *options]),
     ]
     return " && ".join(commands) + (f"; then add {', '.join(alone)} again" if alone else "")
+
+
+def another_name(source: str, sinks: Iterable[str]) -> str:
+    """Return what to do when something else on the database's server has the source's name."""
+    removing = "".join(f"headrace sink remove {sink}; " for sink in sinks)
+    return f"{removing}headrace source remove {source}; then add it again under another name"
 
 
 @contextmanager

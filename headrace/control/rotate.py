@@ -11,7 +11,7 @@ from headrace.config.references import is_reference, read_reference
 from headrace.control.capture import capture_of, secret_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.pipelines import rewrite
+from headrace.control.pipelines import rewrite, told_of
 from headrace.control.registry import Registry, SinkEntry, now_ms
 from headrace.control.sink_settings import checked_settings, forget, given_up, seal
 from headrace.model.errors import SinkError, UsageError, named, naming
@@ -57,7 +57,8 @@ def rotate_sink(context: Context, name: str, settings: Mapping[str, Any]) -> Non
         kept = session.get(SinkEntry, name)
         if kept is not None:
             kept.settings = sealed
-    rewrite(context, name, lambda _: {"settings": sealed, "renewed_ms": now_ms()})
+    with told_of(name):
+        rewrite(context, name, lambda _: {"settings": sealed, "renewed_ms": now_ms()})
     for key in gone:
         forget(context, name, key)
     registry.note(f"sink {name}", "credentials changed")

@@ -7,13 +7,15 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
-from headrace.config.pipeline import SchemaPolicy, Swept, write_private
+from headrace.config.pipeline import SchemaPolicy, write_private
 from headrace.config.source import valid_name
 from headrace.control import deadletters
-from headrace.control.claims import claim_targets, owner_file, refuse_own, strangers
+from headrace.control.alone import only_one
+from headrace.control.captured import captured_of
+from headrace.control.claims import owner_file, refuse_own, strangers
 from headrace.control.context import Context
 from headrace.control.fitness import refuse_unfit
 from headrace.control.kafka import Kafka
@@ -23,30 +25,32 @@ from headrace.control.pipelines import (
     pipeline_of,
     rewrite,
     spec_path,
+    told_of,
     withdraw,
     worked_on,
     working_on,
 )
 from headrace.control.progress import read_progress
-from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry, now_ms
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
 from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink_settings import checked_settings, forget, seal, secrets_of
+from headrace.control.sink_tables import before_adding, trimmed
 from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
+from headrace.control.taking_back import take_back
 from headrace.control.targets import begin, create, missing, refuse_shared
+from headrace.control.verdicts import TAKEN_BACK, over
 from headrace.model.errors import SinkError, SourceError, UsageError, naming
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks import registry as kinds
-from sinks.about import ROTATE
 from sinks.base import Sink
 from sinks.unheld import refuse_unknown
 
 __all__ = [
+    "LeftTarget",
     "add",
-    "before_adding",
-    "captured_of",
     "open_sink",
     "opened_sink",
     "pause",
@@ -54,7 +58,6 @@ __all__ = [
     "remove",
     "resume",
     "tables_of",
-    "trimmed",
     "wait_running",
 ]
 
@@ -82,76 +85,90 @@ def add(
     ``take_over`` another installation that writes to the targets is stopped.
 
     Raises:
-        UsageError: When the name, the settings or the target are taken or invalid.
+        UsageError: When the name, the kind, the settings or the target are taken or invalid.
         SinkError: When the store is unfit or the query fails to start.
     """
     valid_name(name, of="sink")
+    kinds.config_model(kind)  # before all else: a kind that is mistyped is the nearest mistake
     registry = Registry(context.registry)
-    refuse_taken(registry, name)
-    origin = registry.source(source) if source else registry.only_source()
-    captured = captured_of(origin, tables)
-    refuse_unknown(settings, [table.schema for table in captured])
-    kept = secrets_of(context, name)
-    with ExitStack() as undo:
-        undo.callback(forget, context, name, but=kept)
-        entry = SinkEntry(
-            name=name,
-            kind=kind,
-            source=origin.name,
-            settings=seal(context, name, kind, checked_settings(kind, origin.name, settings)),
-            tables={},
-            incomplete={},
-            incomplete_ms={},
-            on_schema_change=on_schema_change.value,
-            created_ms=now_ms(),
-        )
-        with opened_sink(entry) as sink:
-            say("checking the store")
-            schemas = [table.schema for table in captured]
-            findings = sink.check(schemas)
-            refuse_unfit(before_adding(findings), SinkError, "SINK_UNFIT")
-            entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
-            refuse_shared(registry, entry)
-            refuse_own(context, name, sink, schemas)
-            say(f"creating {len(captured)} targets")
-            new = {schema.table for schema in missing(sink, schemas)}
-            undo.callback(_remove_made, context, entry, [t for t in captured if t.schema.table in new])
-            create(sink, captured)
-            undo.callback(owner_file(context, name).unlink, missing_ok=True)
-            begin(context, name, sink, captured, take_over=take_over, say=say)
-        # Before the marks: a run that ends in between is among these.
-        unread = dict.fromkeys(being_read(registry, origin.name) & entry.tables.keys(), 0)
-        passed = marks_to_pass(registry, origin.name, captured)
-        lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
-        # What a run has shown to be gone is removed at the end; nobody is to take it for whole until then.
-        entry.incomplete = {**unread, **{topic: max(told.marks) for topic, told in passed.items()}, **lost}
-        entry.incomplete_ms = dict.fromkeys(entry.incomplete, registry.moment(origin.name))
-        with registry.begin() as session:
-            session.add(entry)
-        undo.callback(_unregister, registry, name)
-        say("starting to apply")
-        if spec_path(context, name).exists():
-            say("stopping a query of that name of which the registry knows nothing")
-            withdraw(context, name)
-        discard_run(context, name)
-        undo.callback(discard_run, context, name)
-        undo.callback(withdraw, context, name)
-        _refuse_other_life(registry, captured)
-        spec = pipeline_of(context, origin, entry, captured).model_copy(update={"swept": passed})
-        write_private(spec_path(context, name), spec.model_dump_json())
-        ensure_engine(context)
-        if wait:
-            wait_running(context, name)
-        swept = [table for table in captured if table.topic not in lost]
-        try:
-            sweep_new_sink(context, registry, entry, swept, say)
-        except SinkError as error:
-            if error.code == "SINK_AT_REST":  # it is removed now, so it cannot be resumed
-                error.hint = "Run the same command again."
-            raise
-        undo.pop_all()
-    registry.note(f"sink {name}", "added", kind=kind, source=origin.name)
-    return entry, findings
+    with only_one(context, "sink", name, f"`headrace sink add {name}`", say):
+        refuse_taken(registry, name)
+        origin = registry.source(source) if source else registry.only_source()
+        captured = captured_of(origin, tables)
+        refuse_unknown(settings, [table.schema for table in captured])
+        kept = secrets_of(context, name)
+        with ExitStack() as undo:
+            undo.callback(forget, context, name, but=kept)
+            entry = SinkEntry(
+                name=name,
+                kind=kind,
+                source=origin.name,
+                settings=seal(context, name, kind, checked_settings(kind, origin.name, settings)),
+                tables={},
+                incomplete={},
+                incomplete_ms={},
+                on_schema_change=on_schema_change.value,
+                created_ms=now_ms(),
+            )
+            with opened_sink(entry) as sink:
+                say("checking the store")
+                schemas = [table.schema for table in captured]
+                findings = sink.check(schemas)
+                refuse_unfit(before_adding(findings), SinkError, "SINK_UNFIT")
+                entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
+                refuse_shared(registry, entry)
+                refuse_own(context, name, sink, schemas)
+                say(f"creating {len(captured)} targets")
+                new = {schema.table for schema in missing(sink, schemas)}
+                undo.callback(_remove_made, context, entry, [t for t in captured if t.schema.table in new])
+                create(sink, captured)
+                undo.callback(owner_file(context, name).unlink, missing_ok=True)
+                begin(context, name, sink, captured, take_over=take_over, say=say)
+            # Before the marks: a run that ends in between is among these.
+            unread = dict.fromkeys(being_read(registry, origin.name) & entry.tables.keys(), 0)
+            passed = marks_to_pass(registry, origin.name, captured)
+            lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
+            # What a run has shown to be gone is removed at the end; until then it is not whole.
+            entry.incomplete = {
+                **unread,
+                **{topic: max(told.marks) for topic, told in passed.items()},
+                **lost,
+            }
+            entry.incomplete_ms = dict.fromkeys(entry.incomplete, registry.moment(origin.name))
+            _register(registry, entry, undo)
+            say("starting to apply")
+            if spec_path(context, name).exists():
+                say("stopping a query of that name of which the registry knows nothing")
+                withdraw(context, name)
+            discard_run(context, name)
+            undo.callback(discard_run, context, name)
+            undo.callback(withdraw, context, name)
+            _refuse_other_life(registry, captured)
+            spec = pipeline_of(context, origin, entry, captured).model_copy(update={"swept": passed})
+            write_private(spec_path(context, name), spec.model_dump_json())
+            ensure_engine(context)
+            if wait:
+                wait_running(context, name)
+            swept = [table for table in captured if table.topic not in lost]
+            try:
+                sweep_new_sink(context, registry, entry, swept, say)
+            except SinkError as error:
+                if error.code == "SINK_AT_REST":  # it is removed now, so it cannot be resumed
+                    error.hint = "Run the same command again."
+                raise
+            undo.pop_all()
+        registry.note(f"sink {name}", "added", kind=kind, source=origin.name)
+        return entry, findings
+
+
+def _register(registry: Registry, entry: SinkEntry, undo: ExitStack) -> None:
+    """Register a sink, to be undone; when another has the name now, nothing is: it may be that one's."""
+    with registry.begin() as session:
+        if session.get(SinkEntry, entry.name) is not None:
+            undo.pop_all()
+            raise _known_already(entry.name)
+        session.add(entry)
+    undo.callback(_unregister, registry, entry.name)
 
 
 def _refuse_other_life(registry: Registry, captured: Sequence[SourceTableEntry]) -> None:
@@ -193,18 +210,32 @@ def wait_running(context: Context, name: str, *, timeout: float = _START_S) -> N
     )
 
 
-def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambda _: None) -> None:
+@dataclass(frozen=True, slots=True)
+class LeftTarget:
+    """A target that a purge has left, for the sink of another installation serves it now."""
+
+    table: str
+    sink: str
+    home: str
+
+
+def remove(
+    context: Context, name: str, *, purge: bool = False, say: Say = lambda _: None
+) -> list[LeftTarget]:
     """Stop applying and forget the sink; with ``purge`` its targets and their data go too.
 
-    A target that another writer has taken over stays: it is that one's now.
+    A target that another writer has taken over stays: it is that one's now. Those are returned.
 
     Raises:
         SinkError: When ``purge`` fails; the sink then stays registered, stopped, to be removed again.
     """
     registry = Registry(context.registry)
-    entry = registry.sink(name)
-    say("stopping its query")
-    with working_on(context, name, f"`headrace sink remove {name}`", say):
+    registry.sink(name)
+    left: list[LeftTarget] = []
+    doing = f"`headrace sink remove {name}`"
+    with only_one(context, "sink", name, doing, say), working_on(context, name, doing, say):
+        entry = registry.sink(name)
+        say("stopping its query")
         withdraw(context, name)
         discard_of_sink(context, name)
         if purge:
@@ -214,11 +245,12 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
                 taken = strangers(context, name, sink, [table.schema for table in tables])
                 for table in tables:
                     if (claim := taken.get(table.schema.table)) is not None:
-                        say(
-                            f"{table.schema.table}: left, for sink {claim.sink} of {claim.home} serves it now"
-                        )
+                        stays = LeftTarget(str(table.schema.table), claim.sink, claim.home)
+                        say(f"{stays.table}: left, for sink {stays.sink} of {stays.home} serves it now")
+                        left.append(stays)
                     else:
                         sink.drop(table.schema)
+                        over(registry, entry.source, table.topic, TAKEN_BACK, sink=name)
                 sink.forget([table.topic for table in tables if table.schema.table not in taken])
             shutil.rmtree(context.dead_letters / name, ignore_errors=True)
             deadletters.forget(context, name)
@@ -228,6 +260,7 @@ def remove(context: Context, name: str, *, purge: bool = False, say: Say = lambd
         forget(context, name)
         _unregister(registry, name)
         registry.note(f"sink {name}", "removed", purged=purge)
+    return left
 
 
 @contextmanager
@@ -242,23 +275,26 @@ def _or_leaving(name: str) -> Iterator[None]:
 
 
 def pause(context: Context, name: str) -> None:
-    """Stop applying; changes wait in Kafka."""
+    """Stop applying; changes wait in Kafka.
+
+    Raises:
+        SinkError: When its pipeline is gone or damaged (``PIPELINE_GONE``, ``PIPELINE_DAMAGED``).
+    """
     _set_paused(context, name, True)
 
 
 def resume(context: Context, name: str, *, take_over: bool = False) -> None:
     """Apply on, at once also after a failure; starts the engine when it does not run.
 
-    With ``take_over`` any other writer is stopped.
+    With ``take_over`` any other writer is stopped; tables that another installation has written to are
+    ``resync_required`` until a recovery.
     """
     registry = Registry(context.registry)
     entry = registry.sink(name)
     remake_damaged(context, registry, entry, tables_of(registry, entry))
     if take_over:
         with opened_sink(entry) as sink:
-            schemas = [table.schema for table in tables_of(registry, entry)]
-            claim_targets(context, name, sink, schemas, take_over=True)
-        registry.note(f"sink {name}", "taken over")
+            take_back(context, registry, entry, tables_of(registry, entry), sink)
     _set_paused(context, name, False)
     progress = read_progress(context.progress, name)
     if progress is not None and progress.state == "failed":
@@ -301,46 +337,15 @@ def tables_of(registry: Registry, entry: SinkEntry) -> list[SourceTableEntry]:
 def refuse_taken(registry: Registry, name: str) -> None:
     """Refuse the name of a sink that there is already (``SINK_EXISTS``)."""
     if name in (entry.name for entry in registry.sinks()):
-        raise UsageError(
-            f"There is a sink “{name}” already.", code="SINK_EXISTS", hint=f"headrace sink remove {name}"
-        )
+        raise _known_already(name)
 
 
-def captured_of(origin: SourceEntry, wanted: Sequence[TableId]) -> list[SourceTableEntry]:
-    """Return the tables that a sink is to mirror, all of the source's when none is named.
-
-    Raises:
-        UsageError: When one is not captured (``TABLE_NOT_CAPTURED``).
-    """
-    known = {table.schema.table: table for table in origin.tables}
-    missing = [str(table) for table in wanted if table not in known]
-    if missing:
-        raise UsageError(
-            f"Source {origin.name} does not capture {', '.join(missing)}.",
-            code="TABLE_NOT_CAPTURED",
-            hint=f"Captured: {', '.join(map(str, known))}.",
-        )
-    return [known[table] for table in wanted] if wanted else list(known.values())
-
-
-def trimmed(
-    kafka: Kafka, captured: Sequence[SourceTableEntry], reread: Mapping[str, Swept]
-) -> dict[str, Any]:
-    """Return the topics from which a new sink can no longer load every row."""
-    ends = kafka.ends([table.topic for table in captured])
-    whole = {(topic, n): mark for topic, told in reread.items() for n, mark in enumerate(told.marks)}
-    return {place[0]: first for place, (first, _) in ends.items() if first > whole.get(place, 0)}
-
-
-def before_adding(findings: Sequence[Finding]) -> list[Finding]:
-    """Return what a store's check says in words for a sink that is not there yet.
-
-    What would be changed of one that is there is given at once.
-    """
-    return [
-        replace(found, hint=found.hint.replace(f"or {ROTATE}", "or ").replace(ROTATE, "Add it with "))
-        for found in findings
-    ]
+def _known_already(name: str) -> UsageError:
+    return UsageError(
+        f"There is a sink “{name}” already; choose another name.",
+        code="SINK_EXISTS",
+        hint=f"headrace sink show {name}",
+    )
 
 
 def _set_paused(context: Context, name: str, paused: bool) -> None:
@@ -349,7 +354,8 @@ def _set_paused(context: Context, name: str, paused: bool) -> None:
     with worked_on(context, name) as others_work:
         # Who withheld the query and is at work no more has died before it could let it go on.
         given = {} if others_work or paused else {"withheld": False}
-        before = rewrite(context, name, lambda _: {"paused": paused, "origin": origin, **given})
+        with told_of(name):
+            before = rewrite(context, name, lambda _: {"paused": paused, "origin": origin, **given})
     if before.paused != paused:
         registry.note(f"sink {name}", "paused" if paused else "resumed")
 

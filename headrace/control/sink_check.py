@@ -7,12 +7,14 @@ from contextlib import closing
 from typing import Any
 
 from headrace.config.source import valid_name
+from headrace.control.captured import captured_of
 from headrace.control.claims import refuse_own, strangers
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
-from headrace.control.sink import before_adding, captured_of, refuse_taken, trimmed
+from headrace.control.sink import refuse_taken
 from headrace.control.sink_settings import checked_settings
+from headrace.control.sink_tables import before_adding, trimmed
 from headrace.control.sweeps import marks_to_pass
 from headrace.control.targets import refuse_ahead, refuse_shared
 from headrace.model.errors import HeadraceError, naming
@@ -40,6 +42,7 @@ def check(
         UsageError: When the name, a table or a setting is none (``SINK_SETTINGS_INVALID``, …).
     """
     valid_name(name, of="sink")
+    kinds.config_model(kind)
     registry = Registry(context.registry)
     refuse_taken(registry, name)
     origin = registry.source(source) if source else registry.only_source()

@@ -9,39 +9,35 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from connectors import registry as kinds
-from connectors.base import BOUNDED_CONVERTER, WHILE_AWAY, Capture, Keys, Left, Source, most_bytes
+from connectors.base import BOUNDED_CONVERTER, WHILE_AWAY, Capture, Keys, Source
 from headrace.config.source import SourceSettings, valid_name
+from headrace.control.alone import only_one
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.debts import forget
 from headrace.control.epochs import next_epochs
 from headrace.control.first_load import leave_to_run, wait_loaded
-from headrace.control.fitness import refuse_unfit, refuse_unmeant, shared_topics, without_unfit
+from headrace.control.fitness import findings_of, refuse_unfit, refuse_unmeant, without_unfit
 from headrace.control.gap import find_gap, gap_error
-from headrace.control.kafka import Kafka, Topic
+from headrace.control.kafka import Kafka
 from headrace.control.lost import password_left
 from headrace.control.newcomers import listed
 from headrace.control.pipelines import orphans, withdraw
 from headrace.control.registry import Registry, SourceEntry, SourceTableEntry, now_ms
-from headrace.control.remedies import then
 from headrace.control.runner import ensure_engine
-from headrace.control.source_check import is_remains, refuse_known, refuse_taken
+from headrace.control.source_check import is_remains, known_already, refuse_known, refuse_taken
+from headrace.control.source_remove import Say, remove, stop_and_forget, unregister
 from headrace.control.streaming import wait_streaming
+from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
-from headrace.model.errors import HeadraceError, SourceError, StackError, UsageError
+from headrace.model.errors import HeadraceError, SourceError, UsageError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId, TableSchema
 
 _FORGETS_S = 15.0
 """Connect forgets a deleted connector's state a little after it has answered."""
 
-__all__ = ["Say", "add", "pause", "remove", "resume", "topics_of"]
-
-Say = Callable[[str], None]
-"""Told one sentence per step; for people."""
-
-_HOUR_MS = 3_600_000
+__all__ = ["Say", "add", "pause", "remove", "resume"]
 
 
 def add(
@@ -70,80 +66,90 @@ def add(
     """
     valid_name(name, of="source")
     registry = Registry(context.registry)
-    refuse_known(registry, name)
-    kind = kinds.kind_of(url)
-    kept = password_left(context, name, url)
-    settings = settings or SourceSettings()
-    left = settings.columns_left_out
-    source = kinds.build(kind, url, kept, leave_out=left)
-    wanted = list(tables) or source.tables(schemas)
-    # Without a choice all were taken, and what comes later is new.
-    left_out = set(source.tables(sorted({t.schema for t in tables}))) - set(wanted) if tables else set()
-    settings = _bounded(context, settings, say)
-    say("checking the database")
-    refuse_unmeant(wanted, keys or {}, left)
-    findings = [
-        *source.preflight(wanted, keys, partitions=settings.partitions, readers=settings.snapshot_threads),
-        *shared_topics(wanted),
-    ]
-    fit, unfit = without_unfit(findings, wanted)
-    if skip_unfit and fit:
-        for table, why in unfit.items():
-            say(f"leaving {table} out: {' '.join(one.message for one in why)}")
-        findings = [one for one in findings if one.table not in unfit]
-        left_out |= set(unfit)
-        wanted, keys = fit, {table: key for table, key in (keys or {}).items() if table in fit}
-    with _with_way_out(fit, unfit):
-        refuse_unfit(findings)
-    password = source.password
-    secret = secret_of(context, name)
-    capture = Capture(
-        source=name,
-        tables=tuple(source.catalogue(wanted, keys)),
-        placeholder=f"__headrace_unavailable_{random.token_hex(8)}",
-        password=secret.placeholder,
-        settings=settings,
-    )
-    with Connect(context.connect_url) as connect, ExitStack() as undo:
-        kafka = Kafka(context.kafka_bootstrap)
-        _clear_remains(context, connect, kafka, source, capture, say)
-        refuse_taken(connect, kafka, source, capture, patience_s=_FORGETS_S)
-        # Each step is to be taken back before it is done: one whose answer is lost may have done all it does.
-        if kept is None:
-            undo.callback(secret.forget)
-        secret.store(password)
-        say(f"setting up {len(wanted)} tables: publication, signal and heartbeat tables")
-        undo.callback(_take_back, source, capture, say)
-        source.setup(capture)
-        topics, there = topics_of(capture), kafka.names()
-        undo.callback(kafka.delete, [topic.name for topic in topics if topic.name not in there])
-        kafka.create(topics)
-        undo.callback(_unregister, registry, name)
-        entry = _register(registry, kafka, capture, kind, source, left_out)
-        capture = replace(capture, timeline=entry.timeline)
-        large = source.large(capture.tables, settings.load_by_run_mib)
-        leave_to_run(registry, entry, large)
-        look_now(context, name)
-        ensure_engine(context)  # its watcher lets the application go first, and begins runs
-        say("starting the connector")
-        undo.callback(connect.delete, capture.connector)
-        _to_its_end(connect.create, capture.connector, source.properties(capture, large))
-        undo.callback(_stop_and_forget, connect, capture.connector)
-        connect.forget_offsets(capture.connector)
-        connect.resume(capture.connector)
-        if large:
-            say(f"a run is to read {', '.join(map(str, large))}: `headrace resnapshot list`")
-        if wait:
-            try:
-                wait_streaming(context, name, again="add the source again", say=say)
-            except KeyboardInterrupt:
-                undo.pop_all()
-                raise
-        undo.pop_all()
-    registry.note(f"source {name}", "added", tables=[str(schema.table) for schema in capture.tables])
+    with only_one(context, "source", name, f"`headrace source add {name}`", say):
+        refuse_known(registry, name)
+        kind = kinds.kind_of(url)
+        kept = password_left(context, name, url)
+        settings = settings or SourceSettings()
+        left = settings.columns_left_out
+        source = kinds.build(kind, url, kept, leave_out=left)
+        wanted = list(tables) or source.tables(schemas)
+        # Without a choice all were taken, and what comes later is new.
+        left_out = set(source.tables(sorted({t.schema for t in tables}))) - set(wanted) if tables else set()
+        settings = _bounded(context, settings, say)
+        say("checking the database")
+        refuse_unmeant(wanted, keys or {}, left)
+        findings = findings_of(source, wanted, keys, settings)
+        fit, unfit = without_unfit(findings, wanted)
+        if skip_unfit and fit:
+            for table, why in unfit.items():
+                say(f"leaving {table} out: {' '.join(one.message for one in why)}")
+            findings = [one for one in findings if one.table not in unfit]
+            left_out |= set(unfit)
+            wanted, keys = fit, {table: key for table, key in (keys or {}).items() if table in fit}
+        with _with_way_out(fit, unfit):
+            refuse_unfit(findings)
+        password = source.password
+        secret = secret_of(context, name)
+        capture = Capture(
+            source=name,
+            tables=tuple(source.catalogue(wanted, keys)),
+            placeholder=f"__headrace_unavailable_{random.token_hex(8)}",
+            password=secret.placeholder,
+            settings=settings,
+        )
+        with Connect(context.connect_url) as connect, ExitStack() as undo:
+            kafka = Kafka(context.kafka_bootstrap)
+            _clear_remains(context, connect, kafka, source, capture, say)
+            refuse_taken(connect, kafka, source, capture, patience_s=_FORGETS_S)
+            # Each step is to be taken back before it is done: one whose answer is lost may have done all.
+            if not secret.path.exists():  # else it is of a source that the registry has lost
+                undo.callback(secret.forget)
+            secret.store(password)
+            say(f"setting up {len(wanted)} tables: publication, signal and heartbeat tables")
+            undo.callback(_take_back, source, capture, say)
+            source.setup(capture)
+            topics, there = topics_of(capture), kafka.names()
+            undo.callback(kafka.delete, [topic.name for topic in topics if topic.name not in there])
+            kafka.create(topics)
+            undo.callback(unregister, registry, name, capture.placeholder)
+            with _nothing_of_others(undo):
+                entry = _register(registry, kafka, capture, kind, source, left_out)
+            capture = replace(capture, timeline=entry.timeline)
+            large = source.large(capture.tables, settings.load_by_run_mib)
+            leave_to_run(registry, entry, large)
+            look_now(context, name)
+            ensure_engine(context)  # its watcher lets the application go first, and begins runs
+            say("starting the connector")
+            undo.callback(connect.delete, capture.connector)
+            _to_its_end(connect.create, capture.connector, source.properties(capture, large))
+            undo.callback(stop_and_forget, connect, capture.connector)
+            connect.forget_offsets(capture.connector)
+            connect.resume(capture.connector)
+            if large:
+                say(f"a run is to read {', '.join(map(str, large))}: `headrace resnapshot list`")
+            if wait:
+                try:
+                    wait_streaming(context, name, again="add the source again", say=say)
+                except KeyboardInterrupt:
+                    undo.pop_all()
+                    raise
+            undo.pop_all()
+        registry.note(f"source {name}", "added", tables=[str(schema.table) for schema in capture.tables])
     if wait:
         wait_loaded(context, name, say)
     return entry
+
+
+@contextmanager
+def _nothing_of_others(undo: ExitStack) -> Iterator[None]:
+    """Take nothing back when another command has registered the name: what there is may be that one's."""
+    try:
+        yield
+    except UsageError as error:
+        if error.code == "SOURCE_EXISTS":
+            undo.pop_all()
+        raise
 
 
 @contextmanager
@@ -166,93 +172,6 @@ def _bounded(context: Context, settings: SourceSettings, say: Say) -> SourceSett
         most = settings.max_record_bytes / (1 << 20)
         say(f"Connect lacks {BOUNDED_CONVERTER}: a record of more than {most:.0f} MiB will stop the source")
     return settings.model_copy(update={"bounded": bounded})
-
-
-def remove(
-    context: Context,
-    name: str,
-    *,
-    leave_database: bool = False,
-    leave_connect: bool = False,
-    say: Say = lambda _: None,
-) -> Left:
-    """Remove connector, slot, publication, topics and registration; idempotent after a failure.
-
-    A connector that stays cannot read on when its worker is back: its publication is gone, and without one it
-    makes no slot.
-
-    Args:
-        context: The installation.
-        name: The source.
-        leave_database: Leave what is in the database, which may be gone.
-        leave_connect: Leave the connector where Connect does not answer, and topics where Kafka does not.
-        say: Told what is being done.
-
-    Returns:
-        What was left: a slot that stays keeps its log for ever. What the database does not let us remove
-        stays as well, without the slot.
-
-    Raises:
-        UsageError: When sinks still read from it (``SOURCE_IN_USE``).
-        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``).
-        StackError: When Connect or Kafka does not, and is not to be left.
-    """
-    registry = Registry(context.registry)
-    entry = registry.source(name)
-    apart: list[str] = []
-    sinks = [sink.name for sink in registry.sinks(name)]
-    if sinks:
-        raise UsageError(
-            f"Sinks still read from {name}: {', '.join(sinks)}.",
-            code="SOURCE_IN_USE",
-            hint=f"headrace sink remove {sinks[0]}",
-        )
-    source, capture = source_of(context, entry), capture_of(context, entry)
-    connector = capture.connector
-    with _left(apart, [connector], name, leave=leave_connect), Connect(context.connect_url) as connect:
-        say("stopping the connector")
-        _stop_and_forget(connect, connector)
-        connect.delete(connector)
-    left = Left(source.leftovers(capture), "it was asked to be left") if leave_database else Left()
-    if not leave_database:
-        say("removing slot, publication and tables from the database")
-        left = _teardown(source, capture, name)
-    say("removing topics")
-    topics = [topic.name for topic in topics_of(capture)]
-    with _left(apart, topics, name, leave=leave_connect):
-        Kafka(context.kafka_bootstrap).delete(topics)
-    if apart:
-        say(f"what does not answer keeps: {', '.join(apart)}")
-    left = replace(left, apart=tuple(apart))
-    forget(context, name)
-    _unregister(registry, name)
-    secret_of(context, name).forget()
-    registry.note(f"source {name}", "removed", left=[*left.statements, *left.apart])
-    return left
-
-
-@contextmanager
-def _left(apart: list[str], what: Sequence[str], name: str, *, leave: bool) -> Iterator[None]:
-    """Note what stays on a server that does not answer; unless it is to be left, say how to leave it."""
-    try:
-        yield
-    except StackError as error:
-        if error.code not in ("CONNECT_UNREACHABLE", "KAFKA_UNREACHABLE"):
-            raise
-        if not leave:
-            error.hint = f"If it is gone for good: headrace source remove {name} --leave-connect"
-            raise
-        apart.extend(what)
-
-
-def _teardown(source: Source, capture: Capture, name: str) -> Left:
-    try:
-        with then("SOURCE_SLOT_BUSY", f"headrace source remove {name}"):
-            return source.teardown(capture)
-    except SourceError as error:
-        if error.code == "SOURCE_UNREACHABLE":
-            error.hint = f"If the database is gone for good: headrace source remove {name} --leave-database"
-        raise
 
 
 def pause(context: Context, name: str) -> list[Finding]:
@@ -284,7 +203,7 @@ def resume(context: Context, name: str) -> None:
     reason = find_gap(context, entry, acts=True)
     if reason:
         registry.gap(entry, reason)
-        raise gap_error(name, reason)
+        raise gap_error(context, entry, reason)
     with Connect(context.connect_url) as connect:
         connect.resume(connector)
         if connect.state(connector).failed:
@@ -326,25 +245,6 @@ def _take_back(source: Source, capture: Capture, say: Say) -> None:
         say(f"{left.why}; what stays is removed by whoever may run: {' '.join(left.statements)}")
 
 
-def topics_of(capture: Capture) -> list[Topic]:
-    """Return every topic that a source has."""
-    settings = capture.settings
-    kept = {
-        "cleanup.policy": "delete",
-        "retention.ms": str(settings.retention_ms),
-        "max.message.bytes": str(most_bytes(settings)),
-    }
-    passing = {"cleanup.policy": "delete", "retention.ms": str(24 * _HOUR_MS), "segment.ms": str(_HOUR_MS)}
-    told = {"cleanup.policy": "delete", "retention.ms": "-1"}
-    return [
-        *(Topic(capture.topic(schema.table), settings.partitions, kept) for schema in capture.tables),
-        Topic(capture.topic(capture.signals), 1, passing),
-        Topic(capture.topic(capture.heartbeat), 1, passing),
-        Topic(f"__debezium-heartbeat.{capture.source}", 1, passing),
-        Topic(capture.notifications, 1, told),
-    ]
-
-
 def _register(
     registry: Registry, kafka: Kafka, capture: Capture, kind: str, source: Source, left_out: set[TableId]
 ) -> SourceEntry:
@@ -376,24 +276,13 @@ def _register(
         ],
     )
     with registry.begin() as session:
+        if session.get(SourceEntry, entry.name) is not None:
+            raise known_already(entry.name)
         session.add(entry)
     return entry
-
-
-def _unregister(registry: Registry, name: str) -> None:
-    with registry.begin() as session:
-        found = session.get(SourceEntry, name)
-        if found is not None:
-            session.delete(found)
 
 
 def _to_its_end(call: Callable[..., None], *arguments: object) -> None:
     """Do what cannot be undone while it is under way; Ctrl-C is heard when it has ended."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(call, *arguments).result()
-
-
-def _stop_and_forget(connect: Connect, connector: str) -> None:
-    """End the task and remove its positions, so that a namesake later starts from nothing."""
-    connect.stop(connector)
-    connect.forget_offsets(connector)

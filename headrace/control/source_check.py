@@ -11,7 +11,7 @@ from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import secret_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.fitness import refuse_unmeant, refuse_used, shared_topics, without_unfit
+from headrace.control.fitness import findings_of, refuse_unmeant, refuse_used, without_unfit
 from headrace.control.kafka import Kafka
 from headrace.control.lost import password_left
 from headrace.control.registry import Registry
@@ -19,7 +19,7 @@ from headrace.model.errors import HeadraceError, SourceError, UsageError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
-__all__ = ["check", "is_remains", "refuse_known", "refuse_taken"]
+__all__ = ["check", "is_remains", "known_already", "refuse_known", "refuse_taken"]
 
 _PLACEHOLDER = "__headrace_unavailable_"
 """Of a capture that is not to be made."""
@@ -57,10 +57,7 @@ def check(
     source = kinds.build(kinds.kind_of(url), url, kept, leave_out=settings.columns_left_out)
     wanted = list(tables) or source.tables(schemas)
     refuse_unmeant(wanted, keys or {}, settings.columns_left_out)
-    found = [
-        *source.preflight(wanted, keys, partitions=settings.partitions, readers=settings.snapshot_threads),
-        *shared_topics(wanted),
-    ]
+    found = findings_of(source, wanted, keys, settings)
     if place is None:
         capture = Capture(source="check", tables=(), placeholder=_PLACEHOLDER, password="", settings=settings)
         return [*found, *_refusal(lambda: source.properties(capture))]
@@ -79,7 +76,8 @@ def check(
 
 def _installation(context: Context, source: Source, capture: Capture) -> Iterator[Finding]:
     """Yield what the installation has against a source of this name."""
-    yield from _refusal(lambda: refuse_known(Registry(context.registry), capture.source))
+    if context.registry.exists():
+        yield from _refusal(lambda: refuse_known(Registry(context.registry), capture.source))
     try:
         with Connect(context.connect_url) as connect:
             if not connect.converts(BOUNDED_CONVERTER):
@@ -98,11 +96,16 @@ def _installation(context: Context, source: Source, capture: Capture) -> Iterato
 def refuse_known(registry: Registry, name: str) -> None:
     """Refuse the name of a source that there is already (``SOURCE_EXISTS``)."""
     if name in (entry.name for entry in registry.sources()):
-        raise UsageError(
-            f"There is a source “{name}” already.",
-            code="SOURCE_EXISTS",
-            hint=f"headrace source remove {name}",
-        )
+        raise known_already(name)
+
+
+def known_already(name: str) -> UsageError:
+    """Return the refusal of the name of a source that there is already (``SOURCE_EXISTS``)."""
+    return UsageError(
+        f"There is a source “{name}” already; choose another name.",
+        code="SOURCE_EXISTS",
+        hint=f"headrace source show {name}",
+    )
 
 
 def is_remains(connect: Connect, capture: Capture) -> bool:

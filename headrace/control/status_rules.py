@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.config.pipeline import SchemaPolicy
-from headrace.control.gap import START_OVER
+from headrace.control.gap import START_OVER, start_over
 from headrace.control.history import moved
 from headrace.control.limits import kafka_forgets, slot_is_near_its_end
 from headrace.control.looks import LOOKS_EVERY_S
@@ -81,7 +81,7 @@ def _short(reason: str) -> str:
 
 def _source(seen: SourceSeen) -> Verdict:
     facts = (
-        Verdict(State.RESYNC_REQUIRED, seen.gap, START_OVER.format(name=seen.entry.name))
+        Verdict(State.RESYNC_REQUIRED, seen.gap, start_over(seen.entry.name, seen.hold, seen.sinks))
         if seen.gap
         else None,
         _connector(seen),
@@ -264,8 +264,9 @@ def _engine(sink: SinkSeen) -> Verdict | None:
     if sink.engine == "starting":
         return Verdict(State.SETUP, "the engine is starting")
     silence = age_s(sink.now_ms, progress.updated_ms if progress else None)
-    if sink.engine in ("silent", "stopped") or (silence is not None and silence > SILENT_AFTER_S):
-        since = f" for {silence:.0f} s" if silence is not None else ""
+    # One that runs speaks again within a second of a clock that was set back.
+    if sink.engine in ("silent", "stopped") or (silence is not None and abs(silence) > SILENT_AFTER_S):
+        since = f" {_since(silence)}" if silence is not None else ""
         return Verdict(State.FAILED, f"the engine has said nothing{since}", f"headrace sink resume {name}")
     if progress is None:
         return Verdict(State.SETUP, "the engine has not taken it up yet")
@@ -298,14 +299,18 @@ def _loading(seen: SourceSeen) -> Verdict:
 def _unproven(sink: SinkSeen) -> Verdict | None:
     """Return the verdict when the store has not been asked for long what it has."""
     age = age_s(sink.now_ms, sink.progress.checked_ms if sink.progress else None)
-    if age is not None and abs(age) <= SILENT_AFTER_S:
+    if age is not None and 0 <= age <= SILENT_AFTER_S:  # what is of a time to come proves nothing
         return None
     applying = age_s(sink.now_ms, sink.progress.applying_since_ms if sink.progress else None)
     if applying is not None and 0 <= applying <= BATCH_WITHIN_S and (age is None or age > 0):
         said = f"many records have been applied for {applying:.0f} s; the store is asked after them"
         return Verdict(State.CATCHING_UP, said)
-    said = f"for {age:.0f} s" if age is not None else "since the engine began"
+    said = _since(age) if age is not None else "since the engine began"
     return Verdict(State.DEGRADED, f"the store has not told {said} what it holds")
+
+
+def _since(age: float) -> str:
+    return f"for {age:.0f} s" if age >= 0 else "since the clock was set back"
 
 
 def _unwatched(source: SourceSeen) -> Verdict | None:

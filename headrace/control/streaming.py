@@ -34,7 +34,7 @@ _BEATS = 5
 """Of the snapshot and of the stream: both are compared with what the database holds."""
 
 
-def _refuse_elsewhere(hold: Hold, name: str, *, read: bool) -> None:
+def _refuse_elsewhere(hold: Hold, name: str, slot: str, *, read: bool) -> None:
     """Refuse a connector that reads another database than the one that was asked for.
 
     A slot is made before the first row is read, and belongs to one database of one server.
@@ -42,13 +42,14 @@ def _refuse_elsewhere(hold: Hold, name: str, *, read: bool) -> None:
     Args:
         hold: What our database keeps for the connector.
         name: The source.
+        slot: The statement that drops its slot, in the database where that is.
         read: Whether the connector has read rows, and so has a slot somewhere.
 
     Raises:
         SourceError: With code ``SOURCE_ELSEWHERE``.
     """
     if hold.elsewhere:
-        where = f"database {hold.elsewhere}"
+        where = hold.elsewhere
     elif read and not hold.exists:
         where = "another server than this command, or another database"
     else:
@@ -57,7 +58,8 @@ def _refuse_elsewhere(hold: Hold, name: str, *, read: bool) -> None:
         f"The connector of {name} reads {where}: its address is understood otherwise there.",
         code="SOURCE_ELSEWHERE",
         hint="Give an address that names the same server for this machine and for Connect's, and a database"
-        " whose name is of letters, digits, - and _.",
+        f" whose name is of letters, digits, - and _. A slot that it has made there stays; if no other source"
+        f" has it, run this there: {slot}",
     )
 
 
@@ -190,7 +192,8 @@ def wait_streaming(
             if state.running:
                 rows = sum(high for _, high in kafka.ends(topics).values())
                 # A slot that was not there at the last look may have been made before the first row.
-                _refuse_elsewhere(wait.hold(now=rows > 0 and not wait.hold().exists), name, read=rows > 0)
+                hold = wait.hold(now=rows > 0 and not wait.hold().exists)
+                _refuse_elsewhere(hold, name, wait.source.leftovers(wait.capture)[0], read=rows > 0)
                 if note_loaded(registry, kafka, wait.capture, registry.source(name)) and wait.hold().active:
                     beats = kafka.tail(wait.capture.topic(wait.capture.heartbeat), _BEATS)
                     if wrong := told_otherwise(entry.kind, beats):

@@ -97,4 +97,6 @@ def sweep_new_sink(
     for table in chosen:
         ask_sweep(context, entry.name, table, passed[table.topic].marks)
         if table.topic not in unread:
-            registry.completed(entry.name, table.topic, registry.moment(entry.source))
+            # What was found lacking since the sink was noted is none of this.
+            noted_ms = entry.incomplete_ms.get(table.topic, 0)
+            registry.completed(entry.name, table.topic, noted_ms + 1)

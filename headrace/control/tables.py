@@ -37,8 +37,8 @@ from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTa
 from headrace.control.runs.repository import active, topics_of
 from headrace.control.runs.start import in_words, sinks_of, start, wait_whole
 from headrace.control.sink import opened_sink
-from headrace.control.source import topics_of as every_topic
 from headrace.control.targets import begin, create, refuse_shared
+from headrace.control.topics import topics_of as every_topic
 from headrace.control.verdicts import FIRST_LOAD, over, record, standing
 from headrace.model.errors import UsageError
 from headrace.model.finding import Severity
@@ -84,7 +84,7 @@ def take_in(
         entry = registry.source(name)
         _refuse_captured(registry, entry, wanted)
         if entry.gap:
-            raise gap_error(name, entry.gap)
+            raise gap_error(context, entry, entry.gap)
         refuse_not_streaming(context, entry)
         known = {table.schema.table for table in entry.tables}
         new = [table for table in wanted if table not in known]
@@ -164,7 +164,8 @@ def _register(
     source, known = source_of(context, entry), capture_of(context, entry)
     refuse_unmeant(tables, keys)
     found = source.preflight(tables, keys, partitions=entry.partitions)
-    refuse_unfit([finding for finding in found if finding.code not in OURS_ALREADY])
+    owners = [finding for finding in source.check_anew(known) if finding.code == "SOURCE_OBJECT_OWNER"]
+    refuse_unfit([*(finding for finding in found if finding.code not in OURS_ALREADY), *owners])
     unreadable = [finding for finding in found if finding.code == "SOURCE_TABLE_REREAD"]
     refuse_unfit([replace(finding, severity=Severity.ERROR) for finding in unreadable])
     capture = replace(known, tables=(*known.tables, *source.catalogue(tables, keys)))

@@ -29,7 +29,7 @@ from headrace.control.watcher import between_looks
 from headrace.model.errors import SourceError, UsageError
 from headrace.model.schema import TableId
 
-__all__ = ["take_out"]
+__all__ = ["chosen_of", "take_out"]
 
 Say = Callable[[str], None]
 
@@ -63,11 +63,9 @@ def take_out(
     registry = Registry(context.registry)
     with alone(context, name, "a command that takes tables out", say):
         entry = registry.source(name)
-        gone = _chosen(entry, tables)
+        gone = chosen_of(registry, entry, tables)
         topics = {table.topic for table in gone}
         sinks = [sink for sink in registry.sinks(name) if topics & sink.tables.keys()]
-        _refuse_last(registry, entry, sinks, topics)
-        _refuse_busy(registry, name, topics)
         try:
             refuse_not_streaming(context, entry)
         except SourceError:
@@ -97,6 +95,20 @@ def _tell_source(context: Context, entry: SourceEntry, gone: Sequence[TableId], 
     tell_connector(context, capture, source.properties(capture_now(source, capture)), say)
 
 
+def chosen_of(registry: Registry, entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEntry]:
+    """Return the tables that are to be taken out.
+
+    Raises:
+        UsageError: As :func:`take_out` does, before it changes anything.
+    """
+    gone = _chosen(entry, tables)
+    topics = {table.topic for table in gone}
+    sinks = [sink for sink in registry.sinks(entry.name) if topics & sink.tables.keys()]
+    _refuse_last(registry, entry, sinks, topics)
+    _refuse_busy(registry, entry.name, topics)
+    return gone
+
+
 def _chosen(entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEntry]:
     known = {table.schema.table: table for table in entry.tables}
     if missing := [str(table) for table in tables if table not in known]:
@@ -122,14 +134,14 @@ def _refuse_last(
         raise UsageError(
             f"Source {entry.name} would capture no table.",
             code="TABLE_LAST",
-            hint=f"headrace source remove {entry.name}",
+            hint=f"headrace source show {entry.name}",
         )
     for sink in sinks:
         if {table.topic for table in tables_of(registry, sink)} <= set(topics):
             raise UsageError(
                 f"Sink {sink.name} would mirror no table.",
                 code="TABLE_LAST",
-                hint=f"headrace sink remove {sink.name}",
+                hint=f"headrace sink show {sink.name}",
             )
 
 
@@ -139,7 +151,7 @@ def _refuse_busy(registry: Registry, name: str, topics: set[str]) -> None:
             raise UsageError(
                 f"Run {run.id} is at one of the tables: {run.phase}.",
                 code="RESNAPSHOT_TABLE_BUSY",
-                hint=f"headrace resnapshot abort {run.id}",
+                hint=f"headrace resnapshot wait {run.id}",
             )
 
 

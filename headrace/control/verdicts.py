@@ -19,6 +19,7 @@ __all__ = [
     "REFRESHED",
     "RESTARTED",
     "RETYPED",
+    "TAKEN_BACK",
     "UNTIL_READ",
     "State",
     "Verdict",
@@ -48,6 +49,9 @@ UNTIL_READ = (FIRST_LOAD, LEFT_TO_RUN)
 RETYPED = "COLUMN_RETYPED"
 """Code of the verdict upon a table whose rows are decoded by types that its columns had."""
 
+TAKEN_BACK = "SINK_TAKEN_BACK"
+"""Code of the verdict upon a table to whose target another installation has written, until a recovery."""
+
 _FOLLOWED = "COLUMN_FOLLOWED"
 """The same, once they are decoded by the types that the columns have now."""
 
@@ -63,6 +67,9 @@ REFRESHED = (
 )
 """Codes for which ``source refresh`` mends publication and types, if need be, and reads the table anew."""
 
+
+_STAND_READING = (RETYPED, TAKEN_BACK)
+"""Codes of verdicts that no run heals: what it reads is decoded as before, or older than what stands."""
 
 _KEPT = ("state", "reason", "remedy", "first_ms")
 
@@ -153,7 +160,8 @@ def healed(registry: Registry, source: str, topic: str, sink: str, begun_ms: int
     """Note that a run which began at ``begun_ms`` has made the table right at one sink.
 
     Only verdicts of before are healed. One that is meant for every sink goes when each of them is healed.
-    Types that are not followed yet are not healed by reading: see :func:`follow_types`.
+    Types that are not followed yet are not healed by reading: see :func:`follow_types`. Nor are rows of
+    another installation: only those of a recovery are newer.
     """
     with registry.begin() as session:
         query = select(VerdictEntry).where(
@@ -161,7 +169,7 @@ def healed(registry: Registry, source: str, topic: str, sink: str, begun_ms: int
             VerdictEntry.topic == topic,
             VerdictEntry.sink.in_((sink, EVERY_SINK)),
             VerdictEntry.last_ms < begun_ms,
-            VerdictEntry.code != RETYPED,
+            VerdictEntry.code.not_in(_STAND_READING),
         )
         entries = session.scalars(select(SinkEntry).where(SinkEntry.source == source))
         needed = {entry.name for entry in entries if topic in entry.tables}

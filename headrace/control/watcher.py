@@ -190,11 +190,16 @@ def _verdict(registry: Registry, source: str, trouble: Trouble) -> Verdict:
     again = f"headrace source refresh {source}"
     if trouble.code in ("TABLE_GONE", "TABLE_ATTACHED"):
         again = shlex.join(["headrace", "source", "tables", "remove", source, str(trouble.table)])
-    elif trouble.code not in REFRESHED:
+    elif trouble.code not in REFRESHED and not _is_for_good(trouble):
         entry = registry.source(source)
         again = read_anew(entry, [t.schema for t in entry.tables if t.schema.table == trouble.table])
     remedy = f"{trouble.statement} -- then: {again}" if trouble.statement else again
     return Verdict(State.RESYNC_REQUIRED, trouble.reason, remedy)
+
+
+def _is_for_good(trouble: Trouble) -> bool:
+    """Return whether the log will not tell all columns again, so that they have to be left out."""
+    return trouble.code == "IDENTITY_WEAK" and not trouble.statement
 
 
 def _columns(

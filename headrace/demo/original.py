@@ -158,6 +158,19 @@ class Original:
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
+    def sampled(self, schema: TableSchema, count: int) -> list[tuple[str, dict[str, Any]]]:
+        """Return some rows by chance, each with the transaction that has written it."""
+        names = [column.name for column in schema.columns]
+        query = sql.SQL("SELECT xmin::text, {} FROM {} ORDER BY random() LIMIT {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.Identifier(self._namespace, schema.table.name),
+            sql.Literal(count),
+        )
+        return [
+            (writer, dict(zip(names, values, strict=True)))
+            for writer, *values in self._connection.execute(query)
+        ]
+
     def first_keys(self, schema: TableSchema, count: int = 3) -> list[Key]:
         """Return the keys of the rows that lie first in the table, which a snapshot reads first."""
         query = sql.SQL("SELECT {} FROM {} ORDER BY ctid LIMIT {}").format(

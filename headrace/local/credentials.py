@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from headrace.local.cache import write_atomically
+from headrace.model.errors import EnvironmentError_
 
 __all__ = ["REDIS_ADMIN", "USER", "Credentials"]
 
@@ -46,11 +48,30 @@ class Credentials:
 
     @classmethod
     def load(cls, root: Path) -> Credentials | None:
-        """Return the passwords of the home at ``root``; None when it was never started."""
+        """Return the passwords of the home at ``root``; None when it was never started.
+
+        Raises:
+            EnvironmentError_: When the file cannot be read (``CREDENTIALS_UNREADABLE``), or holds something
+                else (``CREDENTIALS_DAMAGED``).
+        """
+        path = root / _FILE
         try:
-            known = json.loads((root / _FILE).read_text(encoding="ascii"))
+            known = dict(json.loads(path.read_text(encoding="ascii")))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise EnvironmentError_(
+                f"The passwords in {path} cannot be read: {error.strerror or error}.",
+                code="CREDENTIALS_UNREADABLE",
+                hint=shlex.join(["ls", "-ld", str(path)]),
+            ) from error
+        except (ValueError, TypeError):
+            raise EnvironmentError_(
+                f"The file of passwords {path} is damaged.",
+                code="CREDENTIALS_DAMAGED",
+                hint="Put a backup of it in its place. Without one nobody gets into the local servers:"
+                " `headrace down --purge` deletes them and their data.",
+            ) from None
         return cls(**{one.name: str(known[one.name]) for one in fields(cls) if one.name in known})
 
     @classmethod

@@ -49,6 +49,6 @@ APPLIED = Applied()
 STALE = Stale()
 ROW_MISSING = Rejected(
     "PARTIAL_WITHOUT_ROW",
-    "The change leaves some columns as they are, but the sink holds no such row to keep them from.",
+    "The change leaves some columns as they are, but the sink holds no such row, or none that can be read.",
 )
 """What every sink answers to a partial change of a row it does not hold."""

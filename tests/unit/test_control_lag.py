@@ -212,6 +212,10 @@ def test_trouble_of_the_source_is_never_green(source: SourceSeen, state: State, 
         (replace(SINK, progress=None), State.SETUP, "not taken it up"),
         (replace(SINK, progress=None, engine="stopped"), State.FAILED, "said nothing"),
         (replace(SINK, progress=replace(PROGRESS, updated_ms=NOW - 10_500)), State.FAILED, "for 10 s"),
+        (replace(SINK, progress=replace(PROGRESS, updated_ms=NOW + 60_000, checked_ms=NOW + 60_000)),
+         State.FAILED, "nothing since the clock was set back"),
+        (replace(SINK, progress=replace(PROGRESS, checked_ms=NOW + 5_000)),
+         State.DEGRADED, "since the clock was set back"),
         (replace(SINK, engine="silent"), State.FAILED, "said nothing"),
         (replace(SINK, engine="starting", progress=replace(PROGRESS, updated_ms=NOW - 99_000)),
          State.SETUP, "engine is starting"),
@@ -248,6 +252,17 @@ def test_a_sink_that_could_not_load_from_the_beginning_is_not_green() -> None:
     table = _one(sink=replace(SINK, entry=entry))
     assert table.state is State.RESYNC_REQUIRED
     assert table.remedy == "headrace resnapshot shop public.orders"
+
+
+def test_a_source_whose_name_another_database_s_slot_has_is_to_be_added_under_another() -> None:
+    """A recovery cannot help, and what reads from that slot is to go on."""
+    source = replace(SOURCE, gap="the slot is that of database staging", sinks=[SINK.entry])
+    assert _one(source).remedy == "headrace recover shop"
+    source = replace(source, hold=replace(hold(), elsewhere="database staging"))
+    assert _one(source).remedy == (
+        f"headrace sink remove {SINK.entry.name}; headrace source remove shop;"
+        " then add it again under another name"
+    )
 
 
 def test_before_the_first_snapshot_a_missing_slot_is_no_loss() -> None:

@@ -18,13 +18,14 @@ from headrace.control.kafka import Kafka
 from headrace.control.pipelines import rewrite, spec_path, withhold
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.large import set_large_apart
+from headrace.control.recovery.ready import refuse_unready
 from headrace.control.registry import Registry
 from headrace.control.remedies import recover as again
 from headrace.control.remedies import then
 from headrace.control.runs.repository import leave_behind
 from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink import opened_sink, tables_of
-from headrace.control.source import topics_of
+from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
 from headrace.model.errors import SourceError
 
@@ -102,7 +103,7 @@ def begin_life(job: Job) -> int:
         # Servers that do not answer are met before anything is given up.
         connect.state(capture.connector)
         kafka.names()
-        source.hold(capture)
+    refuse_unready(context, entry)
     job.begins()
     for sink in job.sinks:  # while the runs are known; the topics that shadows are filled from go
         if sink.name not in job.left:
@@ -115,7 +116,9 @@ def begin_life(job: Job) -> int:
         with then("SOURCE_SLOT_BUSY", again(name)):
             left = source.teardown(capture)
         if left.why:
-            raise SourceError(left.why, code="SOURCE_DENIED", hint=f"headrace source check {name}")
+            raise SourceError(
+                left.why, code="SOURCE_DENIED", hint=left.hint or f"headrace source check {name}"
+            )
         topics = topics_of(capture)
         kafka.delete([topic.name for topic in topics])
         _until_gone(kafka, {topic.name for topic in topics})

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from connectors.base import Source
 from connectors.registry import why_unreadable
+from headrace.control.captured import captured_of
 from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
 from headrace.control.remedies import read_anew, recover
 from headrace.control.runs.job import Job
 from headrace.control.runs.repository import change, topics_of
 from headrace.control.verdicts import EVERY_SINK, State, Verdict, reword, standing
-from headrace.model.errors import SourceError, UsageError, named
+from headrace.model.errors import SourceError, named
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
@@ -27,7 +28,7 @@ class Why:
 
     Args:
         reason: In words.
-        mends: What mends that.
+        mends: What mends that; empty when only time does.
         alone: Nothing else has to be done for the table then.
     """
 
@@ -64,15 +65,7 @@ def choose(
     Raises:
         UsageError: When one of them is not captured (``TABLE_NOT_CAPTURED``).
     """
-    known = {table.schema.table: table for table in entry.tables}
-    missing = [str(table) for table in tables if table not in known]
-    if missing:
-        raise UsageError(
-            f"Source {entry.name} does not capture {', '.join(missing)}.",
-            code="TABLE_NOT_CAPTURED",
-            hint=f"Captured: {', '.join(map(str, known))}.",
-        )
-    meant = [known[table] for table in tables] if tables else list(known.values())
+    meant = captured_of(entry, tables)
     if tables and not spare:
         return meant, {}
     reasons = {table.topic: why_unreadable(entry.kind, table.schema) for table in meant}
@@ -122,8 +115,8 @@ def leave_out(job: Job, source: Source, unread: Mapping[TableId, Why | None]) ->
 
 
 def _words(entry: SourceEntry, table: SourceTableEntry, why: Why) -> str:
-    then = "" if why.alone else f" -- then: {read_anew(entry, [table.schema])}"
-    return f"{why.reason} {why.mends}{then}"
+    again = "" if why.alone else read_anew(entry, [table.schema])
+    return f"{why.reason} {' -- then: '.join(filter(None, (why.mends, again)))}"
 
 
 def tell(registry: Registry, entry: SourceEntry, left_out: Mapping[str, Why]) -> None:
@@ -133,7 +126,7 @@ def tell(registry: Registry, entry: SourceEntry, left_out: Mapping[str, Why]) ->
         if why is None or found.sink != EVERY_SINK:
             continue
         reason = found.reason.partition(_SAYS)[0] + _SAYS + why.reason
-        remedy = why.mends if why.alone else f"{why.mends} -- then: {found.remedy}"
+        remedy = why.mends if why.alone else " -- then: ".join(filter(None, (why.mends, found.remedy)))
         reword(registry, entry.name, found.topic, found.code, Verdict(State(found.state), reason, remedy))
 
 

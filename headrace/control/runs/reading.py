@@ -73,7 +73,7 @@ def read(job: Job) -> None:
 
 def _read(job: Job, source: Source, capture: Capture) -> bool:
     """Have the connector read; return False when the run is to rest, and what it has asked is taken back."""
-    untold = Untold(job)
+    untold = Untold(job, source.whole_rows)
     while True:
         if not job.run.plan.get("asked"):
             ask(job, source, capture)
@@ -101,7 +101,7 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
                 raise
         # A column that goes ends the reading of a chunk, or moves the values behind it to other columns.
         change(job.registry, job.name, {"marks": {}, "asked": False})
-        untold = Untold(job)
+        untold = Untold(job, source.whole_rows)
     kafka, run = job.kafka, job.run
     ends = {table.topic: marks_of(kafka, job.source, table) for table in job.tables(run)}
     change(job.registry, job.name, {"ends": ends}, phase=Phase.APPLYING, reason="")

@@ -7,7 +7,7 @@ began: a store fills it up from what it had before, which may be what the run is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from confluent_kafka import Message
 
@@ -51,15 +51,20 @@ _SMALL = frozenset(
 """Types whose values the log always tells."""
 
 
+WholeRows = Callable[[Sequence[TableId]], Mapping[TableId, str]]
+
+
 class Untold:
     """Finds these rows in what the topics have got since the run's marks; each look goes on where it was.
 
     Args:
         job: The run, whose marks are known at the first look.
+        whole_rows: Tells the statements after which the log tells whole rows of tables.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, whole_rows: WholeRows) -> None:
         self._job = job
+        self._whole_rows = whole_rows
         self._next: dict[tuple[str, int], int] = {}
         self._left: dict[str, dict[bytes, Key]] = {}
         self._asked: dict[str, dict[bytes, int]] = {}  # how often a row was asked for until it was told whole
@@ -76,7 +81,7 @@ class Untold:
         tables = [table for table in self._job.tables(run) if _may_be_large(table.schema)]
         busy = [table.schema.table for table in tables if self._look(table, run.plan["marks"][table.topic])]
         if busy:
-            raise _refusal(run.id, busy)
+            raise _refusal(run.id, busy, self._whole_rows(busy))
         for table in tables:
             left = self._left[table.topic]
             chosen = list(left)[:room]
@@ -149,13 +154,15 @@ def _count(asked: dict[bytes, int], rows: Sequence[bytes]) -> None:
         del asked[raw]
 
 
-def _refusal(run: str, busy: Sequence[TableId]) -> TablesUnread:
+def _refusal(run: str, busy: Sequence[TableId], whole_rows: Mapping[TableId, str]) -> TablesUnread:
     said = "change so often that their large values cannot be read."
-    full = {table: f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;" for table in busy}
+    full = {table: whole_rows.get(table, "") for table in busy}
+    again = f"headrace resnapshot resume {run}"
+    statements = " ".join(filter(None, full.values()))
     return TablesUnread(
         f"Rows of {', '.join(map(str, busy))} {said}",
         code="RESNAPSHOT_ROWS_BUSY",
-        hint=f"{' '.join(full.values())} -- then: headrace resnapshot resume {run}",
+        hint=f"{statements} -- then: {again}" if statements else f"{again}  -- when they change less often",
         tables={table: Why(f"Rows of {table} {said}", alter, alone=False) for table, alter in full.items()},
     )
 

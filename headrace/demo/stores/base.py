@@ -34,6 +34,10 @@ class Store(Protocol):
         """Yield everything the store holds of the table."""
         ...
 
+    def some(self, schema: TableSchema, keys: Sequence[Key]) -> Iterator[Found]:
+        """Yield what the store holds of these rows of the table."""
+        ...
+
     def address(self, schema: TableSchema, key: Key) -> str | None:
         """Return where a reader looks for a row; None when rows have no address."""
         ...

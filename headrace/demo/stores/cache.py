@@ -39,15 +39,12 @@ class CacheStore:
         return {table: found[table] for table in tables}
 
     def rows(self, schema: TableSchema) -> Iterator[Found]:
-        table = schema.table.name
-        hashes = self._facts[table]["format"] == "hash"
-        keys = self._keys(table)
+        keys = self._keys(schema.table.name)
         while page := list(islice(keys, _PAGE)):
-            pipeline = self._client.pipeline(transaction=False)
-            for key in page:
-                pipeline.hgetall(key) if hashes else pipeline.get(key)
-            for key, value in zip(page, pipeline.execute(raise_on_error=False), strict=True):
-                yield Found(key.decode(errors="replace"), _row(schema, value))
+            yield from self._read(schema, page)
+
+    def some(self, schema: TableSchema, keys: Sequence[Key]) -> Iterator[Found]:
+        return self._read(schema, [self.address(schema, key).encode() for key in keys])
 
     def address(self, schema: TableSchema, key: Key) -> str:
         return address(self._facts[schema.table.name]["key_template"], schema, key)
@@ -60,6 +57,15 @@ class CacheStore:
 
     def close(self) -> None:
         self._client.close()
+
+    def _read(self, schema: TableSchema, keys: Sequence[bytes]) -> Iterator[Found]:
+        hashes = self._facts[schema.table.name]["format"] == "hash"
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hgetall(key) if hashes else pipeline.get(key)
+        for key, value in zip(keys, pipeline.execute(raise_on_error=False), strict=True):
+            if value:
+                yield Found(key.decode(errors="replace"), _row(schema, value))
 
     def _keys(self, table: str) -> Iterator[bytes]:
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix(self._facts[table]["key_template"])) + "*"

@@ -35,6 +35,14 @@ class LakeStore:
         for batch in dataset.to_batches(batch_size=4_000):
             yield from (Found(None, row) for row in _plain(batch).to_pylist())
 
+    def some(self, schema: TableSchema, keys: Sequence[Key]) -> Iterator[Found]:
+        wanted = set(keys)
+        dataset = self._open(schema.table.name).to_pyarrow_dataset()
+        for batch in dataset.to_batches(batch_size=4_000):
+            for row in _plain(batch).to_pylist():
+                if key_of(schema, row) in wanted:
+                    yield Found(None, row)
+
     def address(self, schema: TableSchema, key: Key) -> None:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from elasticsearch import Elasticsearch
 
@@ -59,23 +60,32 @@ class SearchStore:
         finally:
             self._client.close_point_in_time(id=pit)
 
+    def some(self, schema: TableSchema, keys: Sequence[Key]) -> Iterator[Found]:
+        for answer in self._asked([(schema, key) for key in keys], source=True):
+            if answer.get("found"):
+                yield Found(answer["_id"], embedded(schema, answer["_source"]))
+
     def address(self, schema: TableSchema, key: Key) -> str:
         return address(self._facts[schema.table.name]["id_template"], schema, key)
 
     def present(self, asked: Sequence[Asked]) -> set[Asked]:
-        documents = [
-            {"_index": self._alias(schema.table.name), "_id": self.address(schema, key)}
-            for schema, key in asked
-        ]
-        # The answers come in the order of the questions.
-        found = self._client.mget(docs=documents, source=False)["docs"]
-        if any("error" in answer for answer in found):
-            # After a restart an index is away for a while, which does not mean that a row is missing.
-            raise SinkUnavailable("Elasticsearch does not know of every row just now.", code="ES_NO_SHARD")
+        found = self._asked(asked, source=False)
         return {question for question, answer in zip(asked, found, strict=True) if answer.get("found")}
 
     def close(self) -> None:
         self._client.close()
+
+    def _asked(self, asked: Sequence[Asked], *, source: bool) -> list[dict[str, Any]]:
+        """Return the answers, in the order of the questions."""
+        documents = [
+            {"_index": self._alias(schema.table.name), "_id": self.address(schema, key)}
+            for schema, key in asked
+        ]
+        found: list[dict[str, Any]] = self._client.mget(docs=documents, source=source)["docs"]
+        if any("error" in answer for answer in found):
+            # After a restart an index is away for a while, which does not mean that a row is missing.
+            raise SinkUnavailable("Elasticsearch does not know of every row just now.", code="ES_NO_SHARD")
+        return found
 
     def _alias(self, table: str) -> str:
         return str(self._facts[table]["alias"])

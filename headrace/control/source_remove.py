@@ -1,0 +1,143 @@
+"""The end of a source: connector, slot, publication, topics and registration go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from connectors.base import Capture, Left, Source
+from headrace.control.alone import only_one
+from headrace.control.capture import capture_of, secret_of, source_of
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.debts import forget
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry, SourceEntry
+from headrace.control.remedies import then
+from headrace.control.topics import topics_of
+from headrace.model.errors import SourceError, StackError, UsageError
+
+__all__ = ["Say", "refuse_used", "remove", "stop_and_forget", "unregister"]
+
+Say = Callable[[str], None]
+"""Told one sentence per step; for people."""
+
+
+def remove(
+    context: Context,
+    name: str,
+    *,
+    leave_database: bool = False,
+    leave_connect: bool = False,
+    say: Say = lambda _: None,
+) -> Left:
+    """Remove connector, slot, publication, topics and registration; idempotent after a failure.
+
+    A connector that stays cannot read on when its worker is back: its publication is gone, and without one it
+    makes no slot.
+
+    Args:
+        context: The installation.
+        name: The source.
+        leave_database: Leave what is in the database, which may be gone.
+        leave_connect: Leave the connector where Connect does not answer, and topics where Kafka does not.
+        say: Told what is being done.
+
+    Returns:
+        What was left: a slot that stays keeps its log for ever. What the database does not let us remove
+        stays as well, without the slot.
+
+    Raises:
+        UsageError: When sinks still read from it (``SOURCE_IN_USE``).
+        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``).
+        StackError: When Connect or Kafka does not, and is not to be left.
+    """
+    registry = Registry(context.registry)
+    registry.source(name)
+    with only_one(context, "source", name, f"`headrace source remove {name}`", say):
+        return _remove(context, name, leave_database, leave_connect, say)
+
+
+def _remove(context: Context, name: str, leave_database: bool, leave_connect: bool, say: Say) -> Left:
+    registry = Registry(context.registry)
+    entry = registry.source(name)
+    refuse_used(registry, name)
+    apart: list[str] = []
+    source, capture = source_of(context, entry), capture_of(context, entry)
+    connector = capture.connector
+    with _left(apart, [connector], name, leave=leave_connect), Connect(context.connect_url) as connect:
+        say("stopping the connector")
+        stop_and_forget(connect, connector)
+        connect.delete(connector)
+    left = Left(source.leftovers(capture), "it was asked to be left") if leave_database else Left()
+    if not leave_database:
+        say("removing slot, publication and tables from the database")
+        left = _teardown(source, capture, name)
+    say("removing topics")
+    topics = [topic.name for topic in topics_of(capture)]
+    with _left(apart, topics, name, leave=leave_connect):
+        Kafka(context.kafka_bootstrap).delete(topics)
+    if apart:
+        say(f"what does not answer keeps: {', '.join(apart)}")
+    left = replace(left, apart=tuple(apart))
+    forget(context, name)
+    unregister(registry, name)
+    secret_of(context, name).forget()
+    registry.note(f"source {name}", "removed", left=[*left.statements, *left.apart])
+    return left
+
+
+def refuse_used(registry: Registry, name: str) -> None:
+    """Refuse to remove a source from which sinks read (``SOURCE_IN_USE``)."""
+    sinks = [sink.name for sink in registry.sinks(name)]
+    if sinks:
+        raise UsageError(
+            f"Sinks still read from {name}: {', '.join(sinks)}.",
+            code="SOURCE_IN_USE",
+            hint=f"headrace sink remove {sinks[0]}",
+        )
+
+
+@contextmanager
+def _left(apart: list[str], what: Sequence[str], name: str, *, leave: bool) -> Iterator[None]:
+    """Note what stays on a server that does not answer; unless it is to be left, say how to leave it."""
+    try:
+        yield
+    except StackError as error:
+        if error.code not in ("CONNECT_UNREACHABLE", "KAFKA_UNREACHABLE"):
+            raise
+        if not leave:
+            error.hint = f"If it is gone for good: headrace source remove {name} --leave-connect"
+            raise
+        apart.extend(what)
+
+
+def _teardown(source: Source, capture: Capture, name: str) -> Left:
+    try:
+        with then("SOURCE_SLOT_BUSY", f"headrace source remove {name}"):
+            return source.teardown(capture)
+    except SourceError as error:
+        if error.code == "SOURCE_UNREACHABLE":
+            error.hint = f"If the database is gone for good: headrace source remove {name} --leave-database"
+        raise
+
+
+def unregister(registry: Registry, name: str, placeholder: str | None = None) -> None:
+    """Remove a source from the registry; idempotent.
+
+    Args:
+        registry: The registry.
+        name: The source.
+        placeholder: Only the registration that was made with it; None for any.
+    """
+    with registry.begin() as session:
+        found = session.get(SourceEntry, name)
+        if found is not None and placeholder in (None, found.placeholder):
+            session.delete(found)
+
+
+def stop_and_forget(connect: Connect, connector: str) -> None:
+    """End the task and remove its positions, so that a namesake later starts from nothing."""
+    connect.stop(connector)
+    connect.forget_offsets(connector)

@@ -1,0 +1,288 @@
+"""Two commands of the same name at once: one waits for the other, and takes nothing of the other's away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from connectors import registry as kinds
+from connectors.base import Capture, Left
+from headrace.control import epochs, sink, sink_tables, source, source_remove
+from headrace.control.capture import secret_of
+from headrace.control.connect import ConnectorState
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka, Topic
+from headrace.control.registry import Registry, SinkEntry
+from headrace.control.targets import create
+from headrace.model.errors import HeadraceError
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from sinks.memory import MemorySink
+from tests.support.entries import source_entry
+from tests.support.waiting import ended, until
+
+GOODS = TableSchema(TableId("public", "goods"), (Column("id", LogicalType.INT32),), ("id",))
+URL = "postgresql://me@db.example/shop"
+
+
+@dataclass
+class Servers:
+    """What a database, Connect and Kafka hold that do as they are told; the database takes its time."""
+
+    topics: set[str] = field(default_factory=set)
+    prepared: set[str] = field(default_factory=set)
+    connectors: dict[str, dict[str, str]] = field(default_factory=dict)
+    preparing: Event = field(default_factory=Event)
+    may_go_on: Event = field(default_factory=Event)
+
+    # of the database
+    address, password = URL, "secret"
+
+    def tables(self, _: Sequence[str]) -> list[TableId]:
+        return [GOODS.table]
+
+    def catalogue(self, *_: object) -> list[TableSchema]:
+        return [GOODS]
+
+    def preflight(self, *_: object, **__: object) -> list[Any]:
+        return []
+
+    def refuse_taken(self, _: Capture) -> None:
+        """Do as a database in which there is no slot yet."""
+
+    def setup(self, capture: Capture) -> None:
+        self.prepared.add(capture.source)
+        self.preparing.set()
+        until(self.may_go_on.is_set)
+
+    def teardown(self, capture: Capture) -> Left:
+        self.prepared.discard(capture.source)
+        return Left()
+
+    def hold(self, _: Capture) -> Any:
+        return SimpleNamespace(system=None, timeline=None)
+
+    def large(self, *_: object) -> tuple[TableId, ...]:
+        return ()
+
+    def properties(self, *_: object) -> dict[str, str]:
+        return {}
+
+    def select(self, _: str) -> list[Any]:
+        return []
+
+    # of Connect
+    def __enter__(self) -> Servers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close nothing."""
+
+    def converts(self, _: str) -> bool:
+        return True
+
+    def config(self, name: str) -> dict[str, str]:
+        return self.connectors.get(name, {})
+
+    def state(self, name: str) -> ConnectorState:
+        said = "RUNNING" if name in self.connectors else "ABSENT"
+        return ConnectorState(said, said, "")
+
+    def forget_offsets(self, _: str) -> None:
+        """Have none."""
+
+    stop = resume = forget_offsets
+
+    # of Kafka
+    def names(self) -> set[str]:
+        return set(self.topics)
+
+    def ids(self, names: Sequence[str]) -> dict[str, str]:
+        return {name: f"id of {name}" for name in names}
+
+    def ends(self, *_: object, **__: object) -> dict[tuple[str, int], tuple[int, int]]:
+        return {}
+
+    def committed(self, _: str) -> tuple[list[dict[str, Any]], int]:
+        return [], 0
+
+    def put(self, *_: object) -> None:
+        """Remember nothing."""
+
+    def create(self, what: Any, config: dict[str, str] | None = None) -> None:
+        """Make topics, or a connector."""
+        if isinstance(what, str):
+            self.connectors[what] = config or {}
+        else:
+            self.topics |= {cast("Topic", topic).name for topic in what}
+
+    def delete(self, what: Any) -> None:
+        """Remove topics, or a connector."""
+        if isinstance(what, str):
+            self.connectors.pop(what, None)
+        else:
+            self.topics -= set(what)
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
+    servers = Servers()
+    for module in (source, source_remove):
+        monkeypatch.setattr(module, "Connect", lambda _: servers)
+        monkeypatch.setattr(module, "Kafka", lambda _: servers)
+    monkeypatch.setattr(sink, "Kafka", lambda _: servers)
+    monkeypatch.setattr(source_remove, "source_of", lambda *_: servers)
+    monkeypatch.setattr(kinds, "build", lambda *_, **__: servers)
+    monkeypatch.setattr(source, "look_now", lambda *_: [])
+    for module in (source, sink):
+        monkeypatch.setattr(module, "ensure_engine", lambda _: False)
+    yield servers
+    servers.may_go_on.set()
+
+
+class Command(Thread):
+    """A command that goes on beside others; its refusal is kept."""
+
+    def __init__(self, does: Callable[..., object], *words: object, **named: object) -> None:
+        super().__init__(daemon=True)
+        self.code = ""
+        self.said: list[str] = []
+        self._call: Callable[[], object] = lambda: does(*words, **named, say=self.said.append)
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._call()
+        except HeadraceError as error:
+            self.code = error.code
+
+
+def test_who_adds_a_source_beside_another_of_its_name_takes_nothing_away(
+    context: Context, servers: Servers
+) -> None:
+    first = Command(source.add, context, "shop", URL, wait=False)
+    until(servers.preparing.is_set)
+    second = Command(source.add, context, "shop", URL, wait=False)
+    other = Command(source.remove, context, "depot")
+    ended(other)
+    assert other.code == "SOURCE_UNKNOWN"
+    until(lambda: second.said or not second.is_alive())
+    servers.may_go_on.set()
+    ended(first)
+    ended(second)
+    assert (first.code, second.code) == ("", "SOURCE_EXISTS")
+    assert second.said[0] == f"shop: waiting for `headrace source add shop` (process {os.getpid()})"
+    assert [entry.name for entry in Registry(context.registry).sources()] == ["shop"]
+    assert servers.prepared == {"shop"}
+    assert "shop.public.goods" in servers.topics
+    assert servers.connectors.keys() == {"headrace_shop"}
+    assert secret_of(context, "shop").read() == "secret"
+
+
+def test_who_removes_a_source_waits_until_it_is_added(context: Context, servers: Servers) -> None:
+    servers.may_go_on.set()
+    source.add(context, "shop", URL, wait=False)
+    removing = [Command(source.remove, context, "shop") for _ in range(2)]
+    for command in removing:
+        ended(command)
+    assert sorted(command.code for command in removing) == ["", "SOURCE_UNKNOWN"]
+    assert (servers.prepared, servers.connectors) == (set(), {})
+    assert not secret_of(context, "shop").path.exists()
+
+
+def test_what_another_has_registered_meanwhile_is_that_ones(
+    context: Context, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that heeds no lock, such as one of an older version, is told by the registry."""
+    servers.may_go_on.set()
+    registry = Registry(context.registry)
+
+    def given(*_: object) -> dict[str, int]:
+        with registry.begin() as session:
+            session.add(source_entry("shop", [GOODS]))
+        return {"shop.public.goods": 1}
+
+    monkeypatch.setattr(source, "next_epochs", given)
+    with pytest.raises(HeadraceError) as refused:
+        source.add(context, "shop", URL, wait=False)
+    assert refused.value.code == "SOURCE_EXISTS"
+    assert [entry.placeholder for entry in registry.sources()] == ["p"]
+    assert servers.prepared == {"shop"}
+    assert "shop.public.goods" in servers.topics
+
+
+def test_a_refused_add_takes_back_what_it_made_and_nothing_else(
+    context: Context, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers.may_go_on.set()
+    servers.topics.add("shop.public.goods")  # empty, and of somebody else
+
+    def fails(*_: object) -> None:
+        raise HeadraceError("no", code="CONNECTOR_FAILED")
+
+    monkeypatch.setattr(source, "look_now", fails)
+    with pytest.raises(HeadraceError):
+        source.add(context, "shop", URL, wait=False)
+    assert Registry(context.registry).sources() == []
+    assert servers.prepared == set()
+    assert {topic for topic in servers.topics if topic != epochs.LEDGER} == {"shop.public.goods"}
+    assert not secret_of(context, "shop").path.exists()
+
+
+def test_who_adds_a_sink_beside_another_of_its_name_takes_nothing_away(
+    context: Context, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Registry(context.registry).begin() as session:
+        session.add(source_entry("shop", [GOODS]))
+    begins, may_go_on = Event(), Event()
+
+    def slowly(*arguments: Any) -> None:
+        create(*arguments)
+        begins.set()
+        until(may_go_on.is_set)
+
+    monkeypatch.setattr(sink, "create", slowly)
+    words = {"settings": {"store": "one name"}, "source": "shop", "wait": False}
+    first = Command(sink.add, context, "cache", "memory", **words)
+    until(begins.is_set)
+    second = Command(sink.add, context, "cache", "memory", **words)
+    until(lambda: second.said or not second.is_alive())
+    may_go_on.set()
+    ended(first)
+    ended(second)
+    assert (first.code, second.code) == ("", "SINK_EXISTS")
+    registry = Registry(context.registry)
+    assert [entry.name for entry in registry.sinks()] == ["cache"]
+    store = MemorySink("cache", MemorySink.Config(store="one name"))
+    assert store.exists(GOODS)
+    assert (context.pipelines / "cache.json").exists()
+
+
+def test_a_sink_that_another_has_registered_meanwhile_is_that_ones(
+    context: Context, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(context.registry)
+    with registry.begin() as session:
+        session.add(source_entry("shop", [GOODS]))
+    trimmed = sink_tables.trimmed
+
+    def registers(kafka: Kafka, *told: Any) -> dict[str, Any]:
+        entry = SinkEntry(
+            name="cache", kind="memory", source="shop", settings={}, tables={}, incomplete={},
+            incomplete_ms={}, on_schema_change="lenient", created_ms=1,
+        )  # fmt: skip
+        with registry.begin() as session:
+            session.add(entry)
+        return trimmed(kafka, *told)
+
+    monkeypatch.setattr(sink, "trimmed", registers)
+    with pytest.raises(HeadraceError) as refused:
+        sink.add(context, "cache", "memory", settings={"store": "meanwhile"}, source="shop", wait=False)
+    assert refused.value.code == "SINK_EXISTS"
+    assert [entry.created_ms for entry in registry.sinks()] == [1]
+    assert MemorySink("cache", MemorySink.Config(store="meanwhile")).exists(GOODS)
