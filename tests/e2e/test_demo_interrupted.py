@@ -74,6 +74,7 @@ def test_asked_to_end_it_tidies_up(
     assert demo.returncode == 130, said
     assert "interrupted" in said
     assert "Traceback" not in said
+    assert "INTERNAL" not in said
     assert_tidy(stack)
 
 

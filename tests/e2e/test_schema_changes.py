@@ -13,7 +13,7 @@ from headrace.cli.main import app
 from headrace.config.pipeline import SchemaPolicy
 from headrace.control import lag
 from tests.support.mirror import Mirror, mirrored
-from tests.support.remedy import carry_out
+from tests.support.remedy import bare, carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -38,7 +38,7 @@ def refresh(mirror: Mirror, *arguments: str, code: int = 0) -> dict[str, Any]:
     command = ["source", "refresh", "alter", "--json", *arguments, "--home", str(mirror.stack.home.root)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == code, done.output
-    said: dict[str, Any] = json.loads(done.output.splitlines()[-1])
+    said: dict[str, Any] = json.loads(bare(done.output.splitlines()[-1]))
     return said
 
 
@@ -147,11 +147,11 @@ def test_a_type_that_one_store_cannot_follow_is_filled_anew_beside_what_it_serve
     assert state_of(mirror, "altersearch")[0] == "resync_required"
     # The others have followed, and that one serves on.
     large = 5_000_000_000
-    mirror.database.run(f"UPDATE things SET title = 'still', size = {large} WHERE id = 3")
+    mirror.database.run(f"UPDATE things SET size = {large} WHERE id = 3")
     until(
         lambda: column(mirror, "altercache", "size")["3"] == column(mirror, "alterlake", "size")["3"] == large
     )
-    assert column(mirror, "altersearch", "title")["4"] == "n4"
+    assert column(mirror, "altersearch", "size")["4"] == 4
     assert not mirror.in_sync
     carry_out(told, mirror.stack.home.root, mirror.database.run)
     mirror.settle()
@@ -191,11 +191,11 @@ def test_a_changed_key_is_refused(mirror: Mirror) -> None:
 
 
 def test_rows_of_another_key_are_never_taken_for_one_another(mirror: Mirror) -> None:
-    mirror.database.run("INSERT INTO others VALUES (1, 1), (1, 2)")
+    mirror.database.run("INSERT INTO others VALUES (1, 1), (1, 2) ON CONFLICT DO NOTHING")
     until(lambda: all("the table's key is (id, b) now" in reason for reason in reasons(mirror, "others")))
     assert {t.state for t in lag.measure(mirror.context).tables if t.table == "public.others"} == {"failed"}
     assert all(not rows for rows in mirror.stored("others").values())
-    assert len(mirror.letters) == 2 * 3
+    until(lambda: len(mirror.letters) == 2 * 3)
     mirror.database.run("UPDATE things SET title = 'goes on' WHERE id = 44")
     until(lambda: all(rows["44"]["title"] == "goes on" for rows in mirror.stored("things").values()))
     assert_equal(mirror)

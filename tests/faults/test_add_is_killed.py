@@ -92,13 +92,14 @@ def killed(context: Context, place: str, *arguments: str) -> None:
 
 
 def again(context: Context, database: Database, add: Callable[[], object]) -> None:
-    """Give the same command once more; where it is refused, do once what it tells and give it again."""
+    """Give the same command once more; where the name exists, look at it, remove it, and again."""
     try:
         add()
     except UsageError as error:
         if error.code not in ("SOURCE_EXISTS", "SINK_EXISTS"):
             raise
         carry_out(error.hint, context.registry.parent, database.run)
+        (sink if error.code == "SINK_EXISTS" else source).remove(context, NAME)
         add()
 
 

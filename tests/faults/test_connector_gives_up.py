@@ -25,7 +25,7 @@ from headrace.model.errors import SourceError
 from tests.support.database import fresh_database
 from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
 from tests.support.patience import WAIT_S
-from tests.support.remedy import carry_out
+from tests.support.remedy import bare, carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -153,7 +153,7 @@ def test_a_connector_that_takes_its_time(stack: RunningStack, monkeypatch: pytes
             with monkeypatch.context() as hurried:
                 hurried.setattr(connecting, "_CHANGES_S", 0.0)
                 done = CliRunner().invoke(app, [*words, "--json", "--home", str(stack.home.root)])
-            error = json.loads(done.stderr.splitlines()[-1])["error"]
+            error = json.loads(bare(done.stderr.splitlines()[-1]))["error"]
             assert (error["code"], error["hint"]) == ("CONNECTOR_NOT_RUNNING", told)
             carry_out(told, stack.home.root, mirror.database.run)
             made(mirror)

@@ -30,7 +30,7 @@ from headrace.control.progress import read_progress
 from headrace.control.runner import stop_engine
 from headrace.observe import pidfile
 from tests.support.database import Database
-from tests.support.remedy import carry_out, refused, steps
+from tests.support.remedy import bare, carry_out, refused, steps
 from tests.support.stack import RunningStack, running_stack
 from tests.support.waiting import settle, until
 
@@ -150,7 +150,7 @@ def test_a_topic_with_more_partitions_is_recovered_as_it_is_told(place: Place) -
     assert (progress.tables["public.things"].trouble or {})["hint"] == REMEDY
     words = ["resnapshot", "put", "public.things", "--json", "--home", str(place.running.home.root)]
     done = CliRunner().invoke(app, words)
-    error = json.loads(done.stderr.splitlines()[-1])["error"]
+    error = json.loads(bare(done.stderr.splitlines()[-1]))["error"]
     assert (error["code"], error["hint"]) == ("RESNAPSHOT_PARTITIONS", REMEDY)
     place.recovered()
 

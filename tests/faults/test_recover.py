@@ -30,7 +30,7 @@ from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.patience import WAIT_S
-from tests.support.remedy import steps
+from tests.support.remedy import bare, steps
 from tests.support.stack import RunningStack
 from tests.support.waiting import elapse, until
 
@@ -188,7 +188,7 @@ def carried_out(mirror: Mirror, remedy: str) -> dict[str, Any]:
     command = [*steps(remedy)[1], "--json", "--home", str(mirror.stack.home.root)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    said: dict[str, Any] = json.loads(done.output.splitlines()[-1])
+    said: dict[str, Any] = json.loads(bare(done.output.splitlines()[-1]))
     return said
 
 

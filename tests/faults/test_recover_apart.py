@@ -26,7 +26,7 @@ from tests.contract.test_broken_wire import through
 from tests.support.database import fresh_database
 from tests.support.mirror import Mirror, mirrored
 from tests.support.patience import WAIT_S
-from tests.support.remedy import carry_out, refused
+from tests.support.remedy import bare, carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import ended, until
 from tests.support.wire import wire
@@ -173,7 +173,7 @@ def test_a_table_that_no_run_can_read_is_filled_beside_a_target_that_refuses(mir
     words = ["recover", NAME, "--json", "--home", str(mirror.stack.home.root)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    (left,) = json.loads(done.output.splitlines()[-1])["left_out"]
+    (left,) = json.loads(bare(done.output.splitlines()[-1]))["left_out"]
     assert (left["sink"], left["table"], left["code"]) == (
         f"{NAME}search", "public.keyed", "ES_MAPPING_CONFLICT"
     )  # fmt: skip

@@ -63,8 +63,10 @@ def test_every_statement_works_as_it_did(server: str, follow: bool) -> None:
             for shape in known:
                 # One mend may show the need of the next.
                 for _ in range(3):
-                    for statement in advised(never, shape):
-                        for database in (never, during, after):
+                    for statement in advised(during, shape):
+                        # What is only for the log is not to be felt by who never had it.
+                        unfelt = "REPLICA IDENTITY" in statement
+                        for database in (during, after) if unfelt else (never, during, after):
                             database.run(statement)
         captured = fit(during, known)
         assert {"plain", "arrays", "stored", "by_index", "parted", "kid", "declared"} <= {

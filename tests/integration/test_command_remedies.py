@@ -23,7 +23,7 @@ from headrace.model.errors import HeadraceError, SourceError
 from tests.support.database import fresh_database
 from tests.support.mirror import Mirror, mirrored
 from tests.support.patience import WAIT_S
-from tests.support.remedy import carry_out, refused, steps
+from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -82,11 +82,12 @@ def test_a_sink_whose_source_is_not_named_and_a_source_without_its_last_table(
             assert {NAME, OTHER} <= set(names.split(", "))
             done(mirror, shlex.join(["headrace", *words, option, OTHER]))
             last = refused(mirror.stack.home.root, "source", "tables", "remove", OTHER, "public.single")
-            assert (last["code"], last["hint"]) == ("TABLE_LAST", f"headrace source remove {OTHER}")
-            used = refused(mirror.stack.home.root, *steps(last["hint"])[1])
+            assert (last["code"], last["hint"]) == ("TABLE_LAST", f"headrace source show {OTHER}")
+            assert "public.single" in done(mirror, last["hint"])
+            used = refused(mirror.stack.home.root, "source", "remove", OTHER)
             assert used["code"] == "SOURCE_IN_USE"
             done(mirror, used["hint"])
-            done(mirror, last["hint"])
+            done(mirror, f"headrace source remove {OTHER}")
         finally:
             for left in (sink.remove, source.remove):
                 with suppress(HeadraceError):

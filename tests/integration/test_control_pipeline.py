@@ -297,7 +297,8 @@ def test_a_source_added_anew_leaves_no_row_of_its_earlier_life(
     with pytest.raises(UsageError) as refused:
         sink.add(context, "yardcache", "redis", settings={"url": stack.endpoints.redis_url})
     assert refused.value.code == "SINK_EXISTS"
-    carry_out(refused.value.hint, context.registry.parent, database.run)
+    assert "yardcache" in carry_out(refused.value.hint, context.registry.parent, database.run)
+    sink.remove(context, "yardcache")
     source.remove(context, "yard")
     database.run("DELETE FROM items WHERE id = 1")
     source.add(context, "yard", database.dsn, settings=SourceSettings(heartbeat_ms=300))

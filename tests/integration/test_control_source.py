@@ -239,7 +239,8 @@ def test_an_idle_source_lets_its_slot_advance(context: Context, added: str) -> N
 def test_a_second_source_of_the_name_is_refused(context: Context, database: Database, added: str) -> None:
     with pytest.raises(UsageError) as caught:
         source.add(context, "depot", database.dsn)
-    assert (caught.value.code, caught.value.hint) == ("SOURCE_EXISTS", "headrace source remove depot")
+    assert (caught.value.code, caught.value.hint) == ("SOURCE_EXISTS", "headrace source show depot")
+    assert "depot" in carry_out(caught.value.hint, context.registry.parent, database.run)
 
 
 def test_removed_and_added_again_it_starts_anew_under_a_higher_epoch(

@@ -23,7 +23,7 @@ from headrace.control.runs.sweeping import UNSWEPT
 from headrace.control.verdicts import standing
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
-from tests.support.remedy import carry_out, refused
+from tests.support.remedy import bare, carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
@@ -164,7 +164,7 @@ def test_a_table_that_could_not_be_read_keeps_no_other_of_its_run_from_being_mad
     depot.database.run("REVOKE SELECT ON others FROM hired")
     done = json.loads(depot.headrace("resnapshot", "wait", run.id, "--json", code=1))
     assert (done["state"], done["tables"], done["swept"]) == ("completed", ["public.items"], 1)
-    said, _, remedy = done["left_out"]["public.others"].partition("may not be read. ")
+    said, _, remedy = bare(done["left_out"]["public.others"]).partition("may not be read. ")
     assert remedy.endswith(" -- then: headrace resnapshot hired public.others"), said
     depot.mended(remedy)
     depot.assert_equal()

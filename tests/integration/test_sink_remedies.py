@@ -67,6 +67,10 @@ def said(mirror: Mirror, name: str) -> lag.SinkLag:
     return next(found for found in lag.measure(mirror.context).sinks if found.sink == name)
 
 
+def words(mirror: Mirror, name: str) -> set[tuple[State, str]]:
+    return {(one.state, one.remedy) for one in lag.measure(mirror.context).tables if one.sink == name}
+
+
 @pytest.mark.parametrize("short", KINDS)
 def test_the_remedy_of_a_sink_whose_targets_another_took_over(mirror: Mirror, short: str) -> None:
     assert_equal(mirror)
@@ -81,7 +85,12 @@ def test_the_remedy_of_a_sink_whose_targets_another_took_over(mirror: Mirror, sh
     assert said(mirror, name).state is State.FAILED
     mirror.database.run(f"INSERT INTO names VALUES (1, 'again {short}')")
     carry_out(said(mirror, name).remedy, mirror.stack.home.root, mirror.database.run)
+    # What the other has left may stand before ours; only a recovery's rows are above it.
+    again = f"headrace recover {NAME}"
+    until(lambda: words(mirror, name) == {(State.RESYNC_REQUIRED, again)}, why=lambda: words(mirror, name))
+    carry_out(again, mirror.stack.home.root, mirror.database.run)
     assert_equal(mirror)
+    until(lambda: words(mirror, name) == {(State.STREAMING, "")}, why=lambda: words(mirror, name))
 
 
 def test_the_remedy_of_a_search_whose_credentials_are_others(

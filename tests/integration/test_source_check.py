@@ -14,7 +14,8 @@ import pytest
 
 from connectors.base import Capture, Wait
 from connectors.postgres import PostgresSource
-from connectors.postgres.session import parameters, session
+from connectors.postgres.address import parameters
+from connectors.postgres.session import session
 from connectors.postgres.waits import open_transactions
 from headrace.control import source_check
 from headrace.model.errors import SourceError

@@ -21,7 +21,7 @@ from headrace.control.registry import Registry
 from headrace.model.errors import SourceError, StackError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
-from tests.support.remedy import carry_out
+from tests.support.remedy import bare, carry_out
 from tests.support.stack import RunningStack, running_stack
 from tests.support.waiting import until
 
@@ -237,7 +237,7 @@ def test_a_right_that_was_taken_away_is_named_by_the_command_that_is_told(
         assert denied.exit_code == 1
         error = json.loads(denied.stderr.splitlines()[-1])["error"]
         assert error["code"] == "SOURCE_DENIED"
-        _, _, named = error["hint"].partition("`headrace source check ")
+        _, _, named = bare(error["hint"]).partition("`headrace source check ")
         told = checked(named.partition("`")[0], *home)
         assert set(told) == {"SOURCE_TABLE_OWNER"}
         paste(database, *told.values())

@@ -108,7 +108,7 @@ class Field:
             return
         words = " ".join(map(str, list(process.args)[3:-2])) if isinstance(process.args, list) else ""
         self.log(f"`headrace {words}` ended with {process.returncode}: {told.strip()[-600:]}")
-        if "Traceback (most recent call last)" in told:
+        if "Traceback (most recent call last)" in told or "INTERNAL" in told:
             self.broken.append(f"headrace {words}: {told.strip()[-200:]}")
 
     def does(self, *arguments: str) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
-from uuid import UUID
 
 import psycopg
-from psycopg import sql
 
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
@@ -20,10 +17,9 @@ from headrace.control.lag import LagReport, TableLag, measure
 from headrace.demo.compare import compare
 from headrace.demo.stores.base import Store
 from headrace.model.errors import HeadraceError
-from headrace.model.key import Key
 from headrace.model.schema import TableSchema
-from headrace.model.values import key_of
 from tests.storm.content import Contents
+from tests.storm.samples import Samples
 from tests.storm.witness import TABLE, Ledger
 from tests.support.honest import is_green
 
@@ -36,7 +32,6 @@ CATALOGUE_GRACE_S = 14.0
 """The same of what is not in the database's log: how old a look at the catalogue may be, and its way."""
 
 _EVERY_S = 0.5
-_SAMPLE = 8
 _BLIND_S = 90.0
 """Servers that were killed may keep a look waiting, but not so long."""
 
@@ -73,14 +68,6 @@ class _Disturbances:
         return self.last.get(sink, float("-inf")) > moment
 
 
-@dataclass(frozen=True, slots=True)
-class _Sampled:
-    at: float
-    schema: TableSchema
-    values: tuple[Any, ...]
-    xmin: str
-
-
 class Observer:
     """One thread that looks, judges and remembers.
 
@@ -105,7 +92,8 @@ class Observer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._began = self._last_look = time.monotonic()
-        self._samples: deque[_Sampled] = deque(maxlen=400)
+        sampled = [schema for schema in tables if schema.table.name not in (TABLE, CHANGING)]
+        self._samples = Samples(dsn, sampled)
         self._disturbed = _Disturbances()
         self._contents = Contents(dsn, CHANGING)
         self.looks = self.greens = 0
@@ -150,7 +138,7 @@ class Observer:
 
     def forget(self) -> None:
         """Forget the rows that were sampled: the database went back."""
-        self._samples.clear()
+        self._samples.forget()
 
     def _note_look(self) -> None:
         now = time.monotonic()
@@ -204,17 +192,7 @@ class Observer:
             return self._ledger.wrong((found.row for found in store.rows(schema)), since)
         if schema.table.name == CHANGING:
             return self._differing(store, since - CATALOGUE_GRACE_S + GRACE_S)
-        old = [one for one in self._samples if one.schema is schema and one.at < since]
-        asked = self._unchanged(random.sample(old, min(_SAMPLE, len(old))))
-        keys = {(schema, _key(one)) for one in asked}
-        if not keys:
-            return None
-        missing = keys - store.present(sorted(keys, key=lambda pair: pair[1].id))
-        # What was deleted between the two questions is not missing.
-        still = {
-            key_of(schema, dict(zip(schema.key, one.values, strict=True))) for one in self._unchanged(asked)
-        }
-        return [f"row {key.id} is missing" for _, key in missing if key in still]
+        return self._samples.wrong(store, schema, since)
 
     def _differing(self, store: Store, since: float) -> list[str] | None:
         """Compare a table whole, by value, when nothing was done to it since; None when something was."""
@@ -237,46 +215,6 @@ class Observer:
         return self._readers[sink]
 
     def _sample(self) -> None:
-        """Remember some rows of one table, to be asked for when they are old enough."""
-        known = (TABLE, CHANGING)
-        schema = random.choice([s for s in self._tables.values() if s.table.name not in known])
-        query = sql.SQL("SELECT xmin::text, {} FROM {} ORDER BY random() LIMIT {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, schema.key)),
-            sql.Identifier(schema.table.schema, schema.table.name),
-            sql.Literal(_SAMPLE),
-        )
-        try:
+        with suppress(psycopg.Error):
             self._contents.look()
-            with psycopg.connect(self._dsn, autocommit=True, connect_timeout=2) as connection:
-                rows = connection.execute(query).fetchall()
-        except psycopg.Error:
-            return
-        now = time.monotonic()
-        self._samples.extend(
-            _Sampled(now, schema, tuple(map(_plain, values)), xmin) for xmin, *values in rows
-        )
-
-    def _unchanged(self, samples: Sequence[_Sampled]) -> list[_Sampled]:
-        """Return those whose row is still the very same."""
-        if not samples:
-            return []
-        schema = samples[0].schema
-        columns = sql.SQL(", ").join(map(sql.Identifier, schema.key))
-        query = sql.SQL("SELECT xmin::text FROM {} WHERE ({}) = ({})").format(
-            sql.Identifier(schema.table.schema, schema.table.name),
-            columns,
-            sql.SQL(", ").join(sql.Placeholder() * len(schema.key)),
-        )
-        with psycopg.connect(self._dsn, autocommit=True, connect_timeout=2) as connection:
-            found = [connection.execute(query, one.values).fetchone() for one in samples]
-        return [
-            one for one, row in zip(samples, found, strict=True) if row is not None and row[0] == one.xmin
-        ]
-
-
-def _key(sampled: _Sampled) -> Key:
-    return key_of(sampled.schema, dict(zip(sampled.schema.key, sampled.values, strict=True)))
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, UUID) else value
+            self._samples.take()

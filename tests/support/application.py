@@ -144,6 +144,27 @@ SHAPES = (
         "ALTER TABLE {0} REPLICA IDENTITY USING INDEX {0}_wide",
     ),
     _shape(
+        "listed",
+        "CREATE TABLE {0} (id int PRIMARY KEY, v text, a numeric[])",
+        "CREATE PUBLICATION {0}_own FOR TABLE {0} (id, v)",
+        since=15,
+    ),
+    _shape(
+        "listed_leaf",
+        "CREATE TABLE {0} (id int PRIMARY KEY, v text, a numeric[]) PARTITION BY RANGE (id)",
+        "CREATE TABLE {0}_a PARTITION OF {0} FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE {0}_b PARTITION OF {0} FOR VALUES FROM (10) TO (100)",
+        "CREATE PUBLICATION {0}_own FOR TABLE {0}_a (id)",
+        since=15,
+    ),
+    _shape(
+        "filtered",
+        "CREATE TABLE {0} (id int PRIMARY KEY, v text, n int NOT NULL GENERATED ALWAYS AS IDENTITY UNIQUE)",
+        "ALTER TABLE {0} REPLICA IDENTITY USING INDEX {0}_n_key",
+        "CREATE PUBLICATION {0}_own FOR TABLE {0} WHERE (n > 0)",
+        since=15,
+    ),
+    _shape(
         "other_index",
         "CREATE TABLE {0} (id int PRIMARY KEY, v text, n int NOT NULL GENERATED ALWAYS AS IDENTITY UNIQUE)",
         "ALTER TABLE {0} REPLICA IDENTITY USING INDEX {0}_n_key",

@@ -1,7 +1,7 @@
 """What a failed test on real servers leaves to be read without the machine.
 
 The report of the failure gets, for each stack that runs: `lag --json`, the dead letters, and the last lines
-of the engine's and the servers' logs.
+of the engine's and the servers' logs, and those of servers that the test has started by itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from headrace.local.home import Home
+from tests.support.own_servers import LOGS, tail
 from tests.support.stack import HOMES
 
 __all__ = ["pytest_runtest_makereport", "told_by"]
 
-_LINES = 15
 _PATIENCE_S = 60
 _MOST = 20_000
 
@@ -31,6 +31,7 @@ def pytest_runtest_makereport(
     if report.failed and item.get_closest_marker("stack"):
         for home in HOMES:
             report.sections += told_by(home)
+        report.sections += [(f"the end of {log}", tail(log)) for log in LOGS]
     return report
 
 
@@ -40,9 +41,7 @@ def told_by(home: Home) -> list[tuple[str, str]]:
         (f"headrace {' '.join(words)}", _asked(home, *words))
         for words in (("lag", "--json"), ("dlq", "list", "--json"))
     ]
-    for log in sorted(home.logs.rglob("*.log")):
-        lines = log.read_text(errors="replace").splitlines()[-_LINES:]
-        told.append((f"the end of {log.name}", "\n".join(lines)[-_MOST:]))
+    told += [(f"the end of {log.name}", tail(log)) for log in sorted(home.logs.rglob("*.log"))]
     return told
 
 

@@ -12,17 +12,15 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from headrace.local.ports import HOST, is_free
+from headrace.local.ports import HOST
 from headrace.local.redis import _binary
 from headrace.model.finding import Severity
 from sinks.redis import RedisSink
+from tests.support.own_servers import free_port, shown
 from tests.support.stack import RunningStack
 from tests.support.waiting import ended, until
 
 __all__ = ["Server", "other_redis", "redis_server"]
-
-_PORTS = range(29_400, 32_000)
-"""A cluster's nodes speak to each other 10,000 above."""
 
 
 class Server:
@@ -56,15 +54,16 @@ def redis_server(stack: RunningStack) -> Iterator[Server]:
 @contextmanager
 def other_redis(folder: Path, **settings: str) -> Iterator[str]:
     """Yield the URL of a server with files of its own in a folder; ``_`` in settings is a dash."""
-    port = next(port for port in _PORTS if is_free(port) and is_free(port + 10_000))
+    port = free_port()
     given = {"port": str(port), "bind": HOST, "dir": str(folder), "appendonly": "yes", "save": "", **settings}
     words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([str(_binary()), *words], stdout=log, stderr=log)
     try:
-        with Redis(HOST, port) as redis:
-            until(lambda: _answers(redis))
-        yield f"redis://{HOST}:{port}"
+        with shown(folder / "log"):
+            with Redis(HOST, port) as redis:
+                until(lambda: _answers(redis))
+            yield f"redis://{HOST}:{port}"
     finally:
         process.terminate()
         ended(process)

@@ -13,11 +13,17 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 
-__all__ = ["carry_out", "refused", "steps"]
+__all__ = ["bare", "carry_out", "refused", "steps"]
 
 _THEN = " -- then: "
 _OR = "; or "
 _COMMAND = re.compile(r"headrace [^`;]+")
+_HOME = re.compile(r"\bheadrace --home (?:'[^']*'|\S+) ")
+
+
+def bare(said: str) -> str:
+    """Return what is printed as if `--home` had not been given: its commands name no home."""
+    return _HOME.sub("headrace ", said)
 
 
 def steps(remedy: str) -> tuple[str, list[str]]:
@@ -25,7 +31,7 @@ def steps(remedy: str) -> tuple[str, list[str]]:
 
     Of several commands it is the last: those before it show what it would give up.
     """
-    statement, _, then = remedy.rpartition(_THEN)
+    statement, _, then = bare(remedy).rpartition(_THEN)
     then = then.rpartition(_OR)[2]
     if (found := _COMMAND.search(then)) is not None:
         return statement, shlex.split(found.group().strip().rstrip("."))[1:]
@@ -52,8 +58,8 @@ def carry_out(remedy: str, home: Path, run: Callable[[str], object]) -> str:
 
 
 def refused(home: Path, *words: str) -> dict[str, Any]:
-    """Return the error that a command of an installation prints."""
+    """Return the error that a command of an installation prints; its hint names no home here."""
     done = CliRunner().invoke(app, [*words, "--json", "--home", str(home)])
     assert done.exit_code != 0, done.output
-    error: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["error"]
+    error: dict[str, Any] = json.loads(bare(done.stderr.splitlines()[-1]))["error"]
     return error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from headrace.local.lockfile import Artefact, Coordinate, this_platform
 from headrace.local.mirrors import find_mirror
 from headrace.local.postgres import _extract
 from headrace.local.unpack import unpacked
+from tests.support.own_servers import free_port, shown
 from tests.support.patience import WAIT_S
 from tests.support.waiting import until
 
@@ -106,9 +106,7 @@ def postgres_server(major: int, *settings: str, locales: Path | None = None) -> 
     )
     if account is not None:
         os.chown(base, account.uid, account.gid)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     try:
         made = [str(binaries / "initdb"), "-D", str(base / "data"), "-U", "postgres", "-A", "trust"]
         made += ["-E", "UTF8", "--locale=C", "--no-sync"]
@@ -122,8 +120,9 @@ def postgres_server(major: int, *settings: str, locales: Path | None = None) -> 
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", env=environment, **who)
         try:
             dsn = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-            until(lambda: answers(dsn))
-            yield dsn
+            with shown(base / "log"):
+                until(lambda: answers(dsn))
+                yield dsn
         finally:
             process.send_signal(signal.SIGQUIT)
             process.wait(WAIT_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import psycopg
 
 from headrace.local.account import unprivileged
+from tests.support.own_servers import free_port, shown
 from tests.support.patience import WAIT_S
 from tests.support.servers import answers, binaries_of
 from tests.support.waiting import until
@@ -40,12 +40,16 @@ class _Server:
     def dsn(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
+    @property
+    def log(self) -> Path:
+        return self.base / f"{self.data.name}.log"
+
     def start(self, *settings: str) -> None:
         command = [str(binaries_of(_MAJOR) / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         known = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical", "fsync=off"]
         for setting in (*known, *settings):
             command += ["-c", setting]
-        with (self.base / f"{self.data.name}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **_owner())
         until(lambda: answers(self.dsn))
 
@@ -99,13 +103,6 @@ def _owner() -> dict[str, Any]:
     return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 @contextmanager
 def pair() -> Iterator[Pair]:
     """Yield a primary and a standby that follows it; what is delivered to anybody the standby has, too."""
@@ -114,8 +111,8 @@ def pair() -> Iterator[Pair]:
     account = unprivileged()
     if account is not None:
         os.chown(base, account.uid, account.gid)
-    primary = _Server(base, base / "primary", _free_port())
-    standby = _Server(base, base / "standby", _free_port())
+    primary = _Server(base, base / "primary", free_port())
+    standby = _Server(base, base / "standby", free_port())
     try:
         made = [str(binaries_of(_MAJOR) / "initdb"), "-D", str(primary.data), "-U", "postgres", "-A", "trust"]
         made += ["-E", "UTF8", "--locale=C", "--no-sync"]
@@ -136,7 +133,8 @@ def pair() -> Iterator[Pair]:
             "hot_standby_feedback=on",
             "sync_replication_slots=on",
         )
-        yield Pair(primary, standby)
+        with shown(primary.log), shown(standby.log):
+            yield Pair(primary, standby)
     finally:
         for server in (standby, primary):
             server.stop(signal.SIGQUIT)

@@ -9,7 +9,7 @@ from threading import Event, Lock, Thread
 
 from tests.support.patience import WAIT_S
 
-__all__ = ["Wire", "wire"]
+__all__ = ["Wire", "ended", "wire"]
 
 _CHUNK = 1 << 16
 
@@ -72,7 +72,7 @@ class Wire:
 
     def close(self) -> None:
         """Listen no more."""
-        _end(self._listening)  # merely closed, it would go on waiting for a connection
+        ended(self._listening)  # merely closed, it would go on waiting for a connection
 
     def _breaks(self, data: bytes) -> bool:
         with self._lock:
@@ -91,7 +91,7 @@ class Wire:
                         break
                     lost.append(True)
                 server.sendall(data)
-        _end(client, server)
+        ended(client, server)
 
     def _answers(self, client: socket.socket, server: socket.socket, lost: list[bool]) -> None:
         with suppress(OSError):
@@ -99,10 +99,11 @@ class Wire:
                 if lost:
                     break
                 client.sendall(data.replace(*self._altered) if self._altered else data)
-        _end(client, server)
+        ended(client, server)
 
 
-def _end(*both: socket.socket) -> None:
+def ended(*both: socket.socket) -> None:
+    """End connections, or what waits for them; whoever reads from one is told."""
     for one in both:
         with suppress(OSError):
             one.shutdown(socket.SHUT_RDWR)

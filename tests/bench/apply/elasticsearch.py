@@ -41,6 +41,7 @@ KINDS = {
     ("elasticsearch/bulk.py", "tombstone_line"): "document to bytes",
     ("elasticsearch/bulk.py", "*"): "hand-over",
     ("elasticsearch/client.py", "*"): "hand-over",
+    ("elasticsearch/overwriting.py", "*"): "decisions",
     ("elasticsearch/sink.py", "_older_than_a_delete"): "decisions",
     ("elasticsearch/sink.py", "_merged"): "decisions",
     ("elasticsearch/sink.py", "*"): "loop",
