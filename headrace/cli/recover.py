@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_
 from headrace.cli.show import grid, number, say_to
 from headrace.control import recover as work
 from headrace.control.differences import Differences
+from headrace.control.recover import Recovery
 
 __all__ = ["register"]
 
@@ -33,22 +33,13 @@ def recover(
     A table whose target at one sink is broken stops nothing else: it is left out there, and told with the
     command that mends it.
 
+    --dry-run ends with exit code 1 when the recovery would be refused, and says why.
+
     Example: `headrace recover shop --dry-run`
     """
     context = open_context(home)
     if dry_run:
-        plan = work.plan(context, source)
-        if as_json:
-            print_json({"dry_run": True, **asdict(plan)})
-            return
-        print_hint(f"reason: {plan.reason or 'nothing is known to be wrong'}")
-        if plan.unfinished:
-            out.print(f"An interrupted recovery would go on: {plan.unfinished}.", highlight=False)
-        out.print(
-            f"Would read about {plan.rows:,} rows of {len(plan.tables)} tables into"
-            f" {', '.join(plan.sinks) or 'no sink'}, then remove what the database no longer has.",
-            highlight=False,
-        )
+        _would(work.plan(context, source), as_json=as_json)
         return
     done = work.recover(context, source, say=say_to(as_json=as_json))
     if as_json:
@@ -64,6 +55,22 @@ def recover(
     if left := len(done.left_out):
         mark, but = "[yellow]![/]", f", but for {left} {'table' if left == 1 else 'tables'} at a sink"
     out.print(f"{mark} {source} recovered{but}: {done.wrong:,} rows were wrong", highlight=False)
+
+
+def _would(plan: Recovery, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"dry_run": True, **plan.as_dict()})
+    else:
+        print_hint(f"reason: {plan.reason or 'nothing is known to be wrong'}")
+        if plan.unfinished:
+            out.print(f"An interrupted recovery would go on: {plan.unfinished}.", highlight=False)
+        out.print(
+            f"Would read about {plan.rows:,} rows of {len(plan.tables)} tables into"
+            f" {', '.join(plan.sinks) or 'no sink'}, then remove what the database no longer has.",
+            highlight=False,
+        )
+    if plan.refused is not None:
+        raise plan.refused
 
 
 def _warn(said: str) -> None:

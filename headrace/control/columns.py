@@ -180,17 +180,10 @@ def _untold(registry: Registry, entry: SourceEntry) -> set[TableId]:
 
 def _refused(registry: Registry, entry: SourceEntry, sinks: Iterable[SinkEntry]) -> set[Target]:
     """Return the targets that stand as ones that a run has to make anew."""
-    bad = verdicts.State.RESYNC_REQUIRED.value
     names = {sink.name for sink in sinks}
     tables = {table.topic: table.schema.table for table in entry.tables}
-    return {
-        (found.sink, tables[found.topic])
-        for found in verdicts.standing(registry, entry.name)
-        if found.state == bad
-        and found.code not in verdicts.REFRESHED
-        and found.sink in names
-        and found.topic in tables
-    }
+    found = verdicts.made_anew(registry, entry.name)
+    return {(sink, tables[topic]) for sink, topic in found if sink in names and topic in tables}
 
 
 def _other_keys(

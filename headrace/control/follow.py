@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.control.debts import Debt, Debts
     from headrace.control.registry import Registry
 
-__all__ = ["BY_ITSELF", "COLUMNS_SEEN", "PENDING", "Follower", "main", "wanted"]
+__all__ = ["BY_ITSELF", "PENDING", "Follower", "main", "note_unfollowed", "wanted"]
 
 _log = logging.getLogger("headrace")
 
@@ -33,11 +33,25 @@ _LONGEST_PAUSE_S = 60.0
 _LONGEST_REFUSED_S = 600.0
 _REFUSED = 3
 """Exit code of a follower that a store or a table's key refuses, until a person does something."""
+_WAITS = ("SINK_AT_REST", "RESNAPSHOT_PAUSED")
+"""Codes of a run that a person has to let go on."""
 BY_ITSELF = ("lenient", "evolve")
 PENDING = "follow-{source}.json"
 """File that is there while tables are to be read anew, see :mod:`headrace.control.debts`."""
-COLUMNS_SEEN = "columns-{source}"
-"""File that is there while the watcher sees columns that are not followed; no record tells of them yet."""
+_COLUMNS_SEEN = "columns-{source}"
+"""File with the sinks that do not follow columns which the watcher sees; no record tells of them yet."""
+
+
+def note_unfollowed(run: Path, source: str, sinks: Collection[str]) -> None:
+    """Note which sinks of a source have columns to follow, for whoever starts followers."""
+    path = run / _COLUMNS_SEEN.format(source=source)
+    if not sinks:
+        path.unlink(missing_ok=True)
+        return
+    told = "\n".join(sorted(sinks))
+    if _lines(path) != set(sinks):
+        path.touch(mode=0o600)
+        path.write_text(told, encoding="utf-8")
 
 
 def wanted(pipelines: Path, progress: Path, run: Path) -> dict[str, list[str]]:
@@ -48,9 +62,9 @@ def wanted(pipelines: Path, progress: Path, run: Path) -> dict[str, list[str]]:
         if spec.get("paused") or spec.get("on_schema_change", "") not in BY_ITSELF:
             continue
         drifts = [table.get("drift") or {} for table in told.get("tables", {}).values()]
-        files = (PENDING, COLUMNS_SEEN)
-        pending = any((run / name.format(source=spec["source"])).exists() for name in files)
-        if pending or any(map(_is_followed, drifts)):
+        pending = (run / PENDING.format(source=spec["source"])).exists()
+        seen = spec["sink"] in _lines(run / _COLUMNS_SEEN.format(source=spec["source"]))
+        if pending or seen or any(map(_is_followed, drifts)):
             found.setdefault(spec["source"], []).append(spec["sink"])
     return found
 
@@ -58,6 +72,13 @@ def wanted(pipelines: Path, progress: Path, run: Path) -> dict[str, list[str]]:
 def _is_followed(drift: Mapping[str, Any]) -> bool:
     """Return whether a drift is one of columns; a table of another key is followed by nobody."""
     return bool(drift.get("added") or drift.get("missing")) and not drift.get("key")
+
+
+def _lines(path: Path) -> set[str]:
+    try:
+        return set(path.read_text(encoding="utf-8").split("\n"))
+    except OSError:
+        return set()
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -165,7 +186,8 @@ def _read_anew(
 ) -> int:
     """Have runs read what is owed, and wait for them; return the exit code.
 
-    While some sinks are still to follow nobody waits: they are tried again.
+    While some sinks are still to follow nobody waits: they are tried again. Nor for a run that waits for a
+    person, as one that is paused or has a sink at rest: columns that change meanwhile are followed, too.
     """
     from headrace.control.runs.repository import Phase
     from headrace.control.runs.start import in_words, start, wait
@@ -186,8 +208,11 @@ def _read_anew(
         runs[begun.id] = None
     for run_id in runs if patient else ():
         try:
-            wait(context, run_id, patient=True, see=in_words(_log.info))
+            wait(context, run_id, see=in_words(_log.info))
         except HeadraceError as error:
+            if error.code in _WAITS:
+                _log.info("run %s is left to go on by itself: %s", run_id, error.message)
+                return 1
             _log.error("%s was not read anew: %s (%s)", source, error.message, error.code)
             registry.note(f"source {source}", "not read anew", code=error.code, message=error.message)
     return 0 if patient and not debts.settle() else 1

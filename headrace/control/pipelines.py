@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,8 +27,10 @@ from headrace.control.progress import read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runner import at_rest
 from headrace.model.errors import SinkError
+from headrace.model.schema import TableId
 
 __all__ = [
+    "columns_told",
     "discard_run",
     "is_paused",
     "origin_of",
@@ -85,6 +88,23 @@ def pipeline_of(
         home=installation(context),
         on_schema_change=SchemaPolicy(entry.on_schema_change),
     )
+
+
+def columns_told(context: Context, sink: str) -> Mapping[TableId, frozenset[str]]:
+    """Return table → names of the columns that a sink's query was told of; nothing while its file is bad."""
+    path = spec_path(context, sink)
+    try:
+        seen = path.stat()
+        return _columns_of(path, (seen.st_ino, seen.st_mtime_ns, seen.st_size))
+    except (OSError, ValueError):
+        return {}
+
+
+@lru_cache(maxsize=32)
+def _columns_of(path: Path, version: tuple[int, ...]) -> Mapping[TableId, frozenset[str]]:
+    """Read a file once per version of it: it may tell of thousands of tables, and is asked every second."""
+    schemas = [table.schema_ for table in load_pipeline(path).tables]
+    return {schema.table: frozenset(schema.by_name) for schema in schemas}
 
 
 def orphans(context: Context, registry: Registry) -> list[PipelineSpec]:

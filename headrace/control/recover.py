@@ -12,7 +12,7 @@ import fcntl
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -59,6 +59,7 @@ class Recovery:
         tables: Tables that would be read anew, all of the source's.
         rows: About how many rows, by the database's statistics.
         sinks: Sinks that would take them.
+        refused: Why it would not begin, with what mends that; None when it would.
     """
 
     source: str
@@ -67,6 +68,12 @@ class Recovery:
     tables: tuple[str, ...]
     rows: int
     sinks: tuple[str, ...]
+    refused: HeadraceError | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it JSON-ready."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**told, "refused": self.refused.as_dict() if self.refused else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,16 @@ def plan(context: Context, name: str) -> Recovery:
         tables=tuple(map(str, tables)),
         rows=sum(source_of(context, entry).estimate_rows(tables).values()),
         sinks=tuple(sink.name for sink in registry.sinks(name)),
+        refused=_refusal(context, entry, begun=run is not None),
     )
+
+
+def _refusal(context: Context, entry: SourceEntry, *, begun: bool) -> HeadraceError | None:
+    try:
+        _refuse(context, entry, begun=begun)
+    except SourceError as error:
+        return error
+    return None
 
 
 def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recovered:
@@ -233,20 +249,26 @@ def _only(context: Context, name: str) -> Iterator[None]:
 def _begin(context: Context, registry: Registry, name: str, say: Say) -> Job:
     """Return the recovery that was interrupted, or a new one; from here on the source is not green."""
     entry = registry.source(name)
-    _refuse_other_tables(context, entry)
-    job = Job(context, name, registry, say)
     with registry.begin() as session:
         run = session.get(RecoveryEntry, name)
+    _refuse(context, entry, begun=run is not None)  # also before the sinks' queries are stopped
+    job = Job(context, name, registry, say)
     if run is not None:
         say(f"going on with the recovery that was interrupted: {run.phase}")
         return job
-    refuse_unready(context, entry)  # also before the sinks' queries are stopped
     registry.gap(entry, _reason(context, entry) or BEGUN)
     sinks = [sink.name for sink in registry.sinks(name)]
     with registry.begin() as session:
         session.add(RecoveryEntry(source=name, phase="stopping", begun_ms=now_ms(), plan={"sinks": sinks}))
     registry.note(f"source {name}", "recovery began")
     return job
+
+
+def _refuse(context: Context, entry: SourceEntry, *, begun: bool) -> None:
+    """Refuse what could not be ended; of one that has begun, only what has changed since."""
+    _refuse_other_tables(context, entry)
+    if not begun:
+        refuse_unready(context, entry)
 
 
 def _reason(context: Context, entry: SourceEntry) -> str:

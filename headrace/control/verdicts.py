@@ -25,6 +25,7 @@ __all__ = [
     "Verdict",
     "follow_types",
     "healed",
+    "made_anew",
     "over",
     "record",
     "reword",
@@ -220,3 +221,12 @@ def standing(registry: Registry, source: str) -> Sequence[VerdictEntry]:
     query = select(VerdictEntry).where(VerdictEntry.source == source).order_by(VerdictEntry.first_ms)
     with registry.begin() as session:
         return list(session.scalars(query))
+
+
+def made_anew(registry: Registry, source: str) -> set[tuple[str, str]]:
+    """Return ``(sink, topic)`` of each target that serves in its old shape until a run makes it anew."""
+    return {
+        (found.sink, found.topic)
+        for found in standing(registry, source)
+        if found.state == State.RESYNC_REQUIRED.value and found.code not in REFRESHED and found.sink
+    }

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -38,18 +38,18 @@ from headrace.control.emptied import Doubt, Emptied, doubtful, ends_now, in_doub
 from headrace.control.entries import WatchEntry
 from headrace.control.failover import open_fence
 from headrace.control.first_load import begin_runs, begun_again, read_again
-from headrace.control.follow import COLUMNS_SEEN
+from headrace.control.follow import note_unfollowed
 from headrace.control.gap import gap_between
 from headrace.control.history import moved
 from headrace.control.kafka import Kafka
 from headrace.control.looks import BEAT, LOOKS_EVERY_S, beat, note_look
 from headrace.control.newcomers import listed
+from headrace.control.pipelines import columns_told
 from headrace.control.registry import Registry, SourceEntry, living, now_ms
 from headrace.control.remedies import another_key, read_anew
 from headrace.control.revival import Revival
-from headrace.control.verdicts import REFRESHED, State, Verdict, over, record, standing
+from headrace.control.verdicts import REFRESHED, State, Verdict, made_anew, over, record, standing
 from headrace.model.errors import HeadraceError, UsageError
-from headrace.model.schema import TableId
 
 __all__ = ["between_looks", "look_now", "main"]
 
@@ -108,13 +108,9 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
             registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
         doubts = in_doubt(registry, entry, before, sight)
-        unfollowed = _note(registry, entry, sight, doubts)
+        unfollowed = _note(context, registry, entry, sight, doubts)
         note_look(context, entry.name, time.monotonic() - began)
-        marker = context.run / COLUMNS_SEEN.format(source=entry.name)
-        if unfollowed:
-            marker.touch(mode=0o600)
-        else:
-            marker.unlink(missing_ok=True)
+        note_unfollowed(context.run, entry.name, unfollowed)
         beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
         doubts = judged(registry, kafka, entry, before, doubts, sight)
         if kept is None or misread or doubts != before.doubts or _news(kept, sight):
@@ -160,8 +156,10 @@ def between_looks(context: Context, name: str) -> Iterator[None]:
         yield
 
 
-def _note(registry: Registry, entry: SourceEntry, sight: Sight, doubts: Mapping[str, Doubt]) -> bool:
-    """Turn what was seen into verdicts; return whether sinks have columns to follow."""
+def _note(
+    context: Context, registry: Registry, entry: SourceEntry, sight: Sight, doubts: Mapping[str, Doubt]
+) -> set[str]:
+    """Turn what was seen into verdicts; return the sinks that have columns to follow."""
     topics = {table.schema.table: table.topic for table in entry.tables}
     seen: set[tuple[str, str]] = set()
     for trouble in sight.troubles:
@@ -174,11 +172,14 @@ def _note(registry: Registry, entry: SourceEntry, sight: Sight, doubts: Mapping[
         seen.add((topic, trouble.code))
         said = doubtful(trouble) if doubted else _verdict(registry, entry.name, trouble)
         record(registry, entry, [topic], trouble.code, said)
-    _columns(registry, entry, sight, topics, seen)
+    behind = _columns(
+        context, registry, entry, sight, {topic for topic, code in seen if code == "KEY_CHANGED"}
+    )
     for verdict in standing(registry, entry.name):
-        if verdict.code in _PASSING and (verdict.topic, verdict.code) not in seen:
+        found = (verdict.topic, verdict.code) in seen or (verdict.sink, verdict.topic) in behind
+        if verdict.code in _PASSING and not found:
             over(registry, entry.name, verdict.topic, verdict.code, sink=verdict.sink)
-    return any(code == COLUMNS_CHANGED for _, code in seen)
+    return {sink for sink, _ in behind}
 
 
 def _verdict(registry: Registry, source: str, trouble: Trouble) -> Verdict:
@@ -203,33 +204,35 @@ def _is_for_good(trouble: Trouble) -> bool:
 
 
 def _columns(
-    registry: Registry,
-    entry: SourceEntry,
-    sight: Sight,
-    topics: dict[TableId, str],
-    seen: set[tuple[str, str]],
-) -> None:
-    """Say which tables have columns that no sink follows yet, as far as it was not told to ignore them."""
-    following = [
-        sink for sink in registry.sinks(entry.name) if sink.on_schema_change != SchemaPolicy.IGNORE.value
-    ]
-    for table in entry.tables:
-        schema = table.schema
-        now = sight.columns.get(schema.table)
-        if now is None or set(now) == set(schema.by_name):
+    context: Context, registry: Registry, entry: SourceEntry, sight: Sight, rekeyed: Collection[str]
+) -> set[tuple[str, str]]:
+    """Say which sinks do not follow the columns of which tables yet; return them as ``(sink, topic)``.
+
+    A sink that was told to ignore them is passed over, and so is a target that a run has to make anew: it
+    cannot be given another shape. Nobody follows a table of another key.
+    """
+    unfit = made_anew(registry, entry.name)
+    behind: set[tuple[str, str]] = set()
+    for sink in registry.sinks(entry.name):
+        if sink.on_schema_change == SchemaPolicy.IGNORE.value:
             continue
-        if (table.topic, "KEY_CHANGED") in seen:
-            continue  # nobody follows it
-        added, gone = sorted(set(now) - set(schema.by_name)), sorted(set(schema.by_name) - set(now))
-        told = [f"added: {', '.join(added)}"] if added else []
-        told += [f"missing: {', '.join(gone)}"] if gone else []
-        said = f"the table's columns are not those mirrored (columns {'; columns '.join(told)})"
-        topic = topics[schema.table]
-        for sink in following:
-            if topic in sink.tables:
-                verdict = Verdict(State.DEGRADED, said, f"headrace source refresh {entry.name}")
-                record(registry, entry, [topic], COLUMNS_CHANGED, verdict, sink=sink.name)
-                seen.add((topic, COLUMNS_CHANGED))
+        told = columns_told(context, sink.name)
+        for table in entry.tables:
+            schema, topic = table.schema, table.topic
+            now = sight.columns.get(schema.table)
+            known = told.get(schema.table, frozenset(schema.by_name))
+            if now is None or set(now) == known or topic not in sink.tables:
+                continue
+            if topic in rekeyed or (sink.name, topic) in unfit:
+                continue
+            added, gone = sorted(set(now) - known), sorted(known - set(now))
+            words = [f"added: {', '.join(added)}"] if added else []
+            words += [f"missing: {', '.join(gone)}"] if gone else []
+            said = f"the table's columns are not those mirrored (columns {'; columns '.join(words)})"
+            verdict = Verdict(State.DEGRADED, said, f"headrace source refresh {entry.name}")
+            record(registry, entry, [topic], COLUMNS_CHANGED, verdict, sink=sink.name)
+            behind.add((sink.name, topic))
+    return behind
 
 
 class _Guard(threading.Thread):
