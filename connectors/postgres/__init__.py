@@ -27,7 +27,7 @@ from connectors.postgres import (
     setup,
     suspects,
 )
-from connectors.postgres.address import address, parameters
+from connectors.postgres.address import address, check_address, parameters
 from connectors.postgres.encryption import check_encryption
 from connectors.postgres.give_way import give_way, yielding
 from connectors.postgres.locks import read_locks
@@ -128,7 +128,7 @@ class PostgresSource:
                 spread=partitions > 1,
                 unread=locks.refused(),
             )
-            found = [*server.check_server(connection, readers=readers), *told]
+            found = [*check_address(self._known), *server.check_server(connection, readers=readers), *told]
             unfit = {one.table for one in found if one.severity is Severity.ERROR}
             fit = [table for table in tables if table not in unfit]
             by_run: Sequence[TableId] = fit
@@ -150,6 +150,7 @@ class PostgresSource:
     def refuse_taken(self, capture: Capture) -> None:
         with self._session() as connection:
             setup.refuse_taken(connection, capture)
+            owners.refuse_strange(connection, capture)
 
     def setup(self, capture: Capture) -> None:
         self._patiently(lambda connection: setup.create(connection, capture))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote, urlencode
 
 import psycopg
@@ -10,8 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from headrace.config.secrets import is_secret
 from headrace.model.errors import UsageError
+from headrace.model.finding import Finding
 
-__all__ = ["address", "parameters"]
+__all__ = ["address", "check_address", "parameters"]
 
 
 def parameters(dsn: str) -> dict[str, str]:
@@ -39,3 +40,14 @@ def address(known: Mapping[str, str]) -> str:
     host = quote(known.get("host", ""), safe="[]:,")
     path = quote(known.get("dbname", ""), safe="")
     return f"postgresql://{user}{host}{port}/{path}{'?' if rest else ''}{rest}"
+
+
+def check_address(known: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield an error when the parameters name several hosts: Java is told of one and follows no other."""
+    hosts = known.get("host") or known.get("hostaddr") or ""
+    if "," in hosts:
+        yield Finding.error(
+            "SOURCE_URL_INVALID",
+            f"The address names several hosts, {hosts}; the connector can be told of one only.",
+            "Give the host name that leads to the primary: postgres://user:password@host:port/database.",
+        )

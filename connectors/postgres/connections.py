@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from connectors.postgres.session import Session, quoted, rows
-from headrace.model.finding import Finding, Severity
+from headrace.model.finding import Finding
 
 __all__ = ["check_connections"]
 
@@ -29,7 +29,7 @@ GROUP BY 1, 2, 3, 4, 5
 
 
 def check_connections(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
-    """Yield which limit leaves too few connections.
+    """Yield which limit leaves too few connections: the last ones are the application's.
 
     Args:
         connection: To the database.
@@ -49,8 +49,7 @@ def check_connections(connection: Session, *, readers: int = 1) -> Iterator[Find
     for whose, limit, used, mend in limits:
         if limit < 0 or limit - used >= needed:
             continue
-        yield Finding(
-            Severity.ERROR if limit < needed else Severity.WARNING,
+        yield Finding.error(
             "SOURCE_CONNECTIONS",
             f"A source takes up to {needed} connections; the limit {whose} is {limit}, and {used} are taken.",
             mend.format(used + needed + (4 if whose == "of the server" else 0)),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from connectors.base import Capture
 from connectors.postgres.rights import not_owned
 from connectors.postgres.session import Session, quoted, rows
+from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
-__all__ = ["check_owners"]
+__all__ = ["check_owners", "refuse_strange"]
 
 _STRANGE = """
 SELECT 'PUBLICATION' AS kind, quote_ident(p.pubname) AS called, NULL AS schema, NULL AS name, true AS ours,
@@ -42,3 +44,17 @@ def check_owners(connection: Session, capture: Capture) -> Iterator[Finding]:
             )
         else:
             yield not_owned(TableId(row["schema"], row["name"]), row["owner"], row["role"])
+
+
+def refuse_strange(connection: Session, capture: Capture) -> None:
+    """Refuse to make what is there already and belongs to somebody else (``SOURCE_OBJECT_OWNER``).
+
+    A source of the name that another role had may have left it.
+    """
+    found = list(check_owners(connection, replace(capture, tables=())))
+    if found:
+        raise SourceError(
+            " ".join(one.message for one in found),
+            code=found[0].code,
+            hint="\n".join(one.hint for one in found),
+        )

@@ -36,7 +36,8 @@ SELECT current_setting('server_version') AS version_text,
             (has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE'))) AS shut_by,
        EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname IN ('rds_replication', 'azure_pg_admin')
                AND pg_has_role(current_user, r.oid, 'MEMBER')) AS may_replicate_by_role,
-       (SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout') AS idle_s
+       (SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout') AS idle_s,
+       ARRAY(SELECT pubname::text FROM pg_publication WHERE puballtables ORDER BY 1) AS of_all
 """
 _RATE = """
 SELECT (wal_bytes / greatest(extract(epoch FROM clock_timestamp() - stats_reset), 1))::float8 AS bytes
@@ -76,6 +77,14 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     yield _free("SOURCE_SENDERS", "WAL sender", "max_wal_senders", server["senders"], server["senders_used"])
     yield from check_synchronous(connection)
     yield from _rights(connection, server)
+    if server["of_all"]:
+        yield Finding.warning(
+            "SOURCE_PUBLISHED_ALL",
+            f"{', '.join(server['of_all'])} publishes all tables, so also our two small ones in the schema"
+            " headrace: a subscription to it stops until its database has them, too.",
+            f"pg_dump --schema-only --schema=headrace {database} | psql …  -- into each database that"
+            " subscribes, once the source is added",
+        )
     yield from _log(connection, server)
 
 

@@ -50,7 +50,8 @@ SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
     ('IntervalStyle', 'postgres'), ('DateStyle', 'ISO, MDY'), ('bytea_output', 'hex'),
     ('extra_float_digits', '1'), ('lc_monetary', 'C'), ('quote_all_identifiers', 'off'),
     ('default_transaction_read_only', 'off'), ('statement_timeout', '0'), ('lock_timeout', '0'),
-    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('transaction_timeout', '0')
+    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('transaction_timeout', '0'),
+    ('standard_conforming_strings', 'on'), ('default_tablespace', ''), ('default_table_access_method', 'heap')
 ) AS wanted(name, value) USING (name)
 """
 """What role, database and server say is not heeded; a version takes those settings that it knows."""

@@ -25,6 +25,7 @@ from headrace.cli.source_options import (
     ADDRESS,
     Heartbeat,
     LeaveOut,
+    LoadByRun,
     Name,
     Partitions,
     Schemas,
@@ -46,7 +47,7 @@ from headrace.control.columns import changes
 from headrace.control.registry import Registry
 from headrace.control.rotate import rotate_source
 from headrace.model.errors import UsageError
-from headrace.model.finding import Severity
+from headrace.model.finding import Finding, Severity
 
 __all__ = ["register"]
 
@@ -72,6 +73,7 @@ def check(
     ] = None,
     partitions: Partitions = 1,
     snapshot_threads: Threads = 1,
+    load_by_run_mib: LoadByRun = 512,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -88,7 +90,10 @@ def check(
             schemas=schema or ["public"],
             keys=dict(map(declared, key or ())),
             settings=SourceSettings(
-                partitions=partitions, snapshot_threads=snapshot_threads, leave_out=left_out(leave_out)
+                partitions=partitions,
+                snapshot_threads=snapshot_threads,
+                load_by_run_mib=load_by_run_mib,
+                leave_out=left_out(leave_out),
             ),
             place=(open_context(home, begins=True), name) if name else None,
         )
@@ -114,14 +119,7 @@ def add(
     wait: Annotated[bool, typer.Option(help="Return only when it streams and every row is read.")] = True,
     heartbeat_ms: Heartbeat = 1000,
     snapshot_threads: Threads = 1,
-    load_by_run_mib: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="A table of so many MiB is first loaded by a run: the others stream meanwhile, and what is"
-            " broken off goes on where it was.",
-        ),
-    ] = 512,
+    load_by_run_mib: LoadByRun = 512,
     retention_ms: Annotated[
         int,
         typer.Option(
@@ -144,6 +142,15 @@ def add(
     Example: `headrace source add shop env:SHOP_URL --schema public`
     """
     context = open_context(home, begins=True)
+    warnings = shown_secret(url)
+
+    def warn(finding: Finding) -> None:
+        warnings.append(finding)
+        if not as_json:
+            print_findings([finding])
+
+    if not as_json:
+        print_findings(warnings)
     entry = source.add(
         context,
         name,
@@ -163,12 +170,11 @@ def add(
         skip_unfit=skip_unfit,
         wait=wait,
         say=say_to(as_json=as_json),
+        warn=warn,
     )
-    warnings = shown_secret(url)
     if as_json:
         print_json({**facts_of(context, entry), "findings": findings_as_dicts(warnings)})
     else:
-        print_findings(warnings)
         doing = "streams" if wait else "is being read"
         out.print(
             f"[green]✓[/] {name} {doing}: {len(entry.tables)} tables of {entry.address}", highlight=False

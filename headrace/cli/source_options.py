@@ -66,6 +66,14 @@ SkipUnfit = Annotated[
     bool, typer.Option("--skip-unfit", help="Leave out, by name, what cannot be followed; follow the rest.")
 ]
 Heartbeat = Annotated[int, typer.Option(min=100, max=600_000, help="Grain of freshness, milliseconds.")]
+LoadByRun = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="A table of so many MiB is first loaded by a run: the others stream meanwhile, and what is"
+        " broken off goes on where it was.",
+    ),
+]
 Threads = Annotated[int, typer.Option(min=1, max=16, help="Readers of the initial snapshot.")]
 
 

@@ -34,6 +34,7 @@ OURS_ALREADY = (
     "SOURCE_CONNECTIONS",
     "SOURCE_EVENT_TRIGGER",
     "SOURCE_LONG_TRANSACTION",
+    "SOURCE_PUBLISHED_ALL",
 )
 """What is asked of a database before a source is added, and is there once it is."""
 

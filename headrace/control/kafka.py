@@ -47,6 +47,19 @@ _READING: dict[str, Any] = {
     "fetch.message.max.bytes": 256 * 1024,
     **_QUIET,
 }
+_REFUSALS = frozenset(
+    (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.TOPIC_EXCEPTION,
+    )
+)
+"""Errors of a broker that answers."""
 _BOTH_ENDS = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 # A broker names itself leader of a new, moved or vanishing partition before it acts as one.
 _PASSING = frozenset(
@@ -82,7 +95,8 @@ class Kafka:
     """The broker at ``bootstrap``; connects lazily, and keeps its connections as long as it lives.
 
     Raises:
-        StackError: From every call, when it does not answer (``KAFKA_UNREACHABLE``).
+        StackError: From every call, when it does not answer (``KAFKA_UNREACHABLE``), or answers and
+            refuses (``KAFKA_REFUSED``).
         UsageError: When no client can be made with the settings (``KAFKA_SETTINGS_INVALID``).
     """
 
@@ -99,12 +113,20 @@ class Kafka:
             ) from None
         self._idle: list[Consumer] = []
 
-    def create(self, topics: Sequence[Topic]) -> list[str]:
-        """Create those topics that do not exist; return the new ones, of which the broker knows by then."""
+    def create(self, topics: Sequence[Topic], *, only_ask: bool = False) -> list[str]:
+        """Create those topics that do not exist; return the new ones, of which the broker knows by then.
+
+        With ``only_ask`` none is made: the broker says whether it would.
+
+        Raises:
+            StackError: When it refuses (``KAFKA_REFUSED``).
+        """
         replicas = min(3, len(self._metadata().brokers))
         wanted = [NewTopic(t.name, t.partitions, replicas, config=dict(t.config)) for t in topics]
-        futures = self._admin.create_topics(wanted, operation_timeout=_TIMEOUT_S)
+        futures = self._admin.create_topics(wanted, operation_timeout=_TIMEOUT_S, validate_only=only_ask)
         made = self._settled(futures, "create topic", KafkaError.TOPIC_ALREADY_EXISTS)
+        if only_ask:
+            return list(made)
         if not self._heard(lambda known: made.keys() <= known):
             raise self._trouble(TimeoutError(f"not within {_TIMEOUT_S:.0f} s"), "show its new topics")
         return list(made)
@@ -315,6 +337,13 @@ class Kafka:
     def _trouble(self, error: BaseException, what: str) -> StackError:
         known = error.args[0] if error.args else None
         reason = known.str() if isinstance(known, KafkaError) else str(error)
+        if isinstance(known, KafkaError) and known.code() in _REFUSALS:
+            return StackError(
+                f"Kafka at {self._bootstrap} answers and refuses to {what}: {reason}",
+                code="KAFKA_REFUSED",
+                hint="Have Kafka allow it: rights come by `kafka-acls.sh --add …` for the user that"
+                " HEADRACE_KAFKA_PROPERTIES names, limits by the brokers' settings.",
+            )
         return StackError(
             f"Kafka at {self._bootstrap} does not {what}: {reason}",
             code="KAFKA_UNREACHABLE",

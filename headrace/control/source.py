@@ -31,7 +31,7 @@ from headrace.control.streaming import wait_streaming
 from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
 from headrace.model.errors import HeadraceError, SourceError, UsageError
-from headrace.model.finding import Finding
+from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId, TableSchema
 
 _FORGETS_S = 15.0
@@ -52,12 +52,14 @@ def add(
     skip_unfit: bool = False,
     wait: bool = True,
     say: Say = lambda _: None,
+    warn: Callable[[Finding], None] = lambda _: None,
 ) -> SourceEntry:
     """Register a database and start its connector; with ``wait`` return when it streams and all is read.
 
     With ``skip_unfit`` tables that cannot be followed are left out by name; else one of them refuses all.
     Without ``wait`` it returns as soon as the connector is created; its snapshot goes on.
-    When anything fails, what was made is removed again.
+    When anything fails, what was made is removed again. ``warn`` is told what the check warns of, before
+    anything is made.
 
     Raises:
         UsageError: When the name is taken or cannot be one, or a key is declared for a table not captured.
@@ -89,6 +91,9 @@ def add(
             wanted, keys = fit, {table: key for table, key in (keys or {}).items() if table in fit}
         with _with_way_out(fit, unfit):
             refuse_unfit(findings)
+        for finding in findings:
+            if finding.severity is Severity.WARNING:
+                warn(finding)
         password = source.password
         secret = secret_of(context, name)
         capture = Capture(

@@ -15,6 +15,7 @@ from headrace.control.fitness import findings_of, refuse_unmeant, refuse_used, w
 from headrace.control.kafka import Kafka
 from headrace.control.lost import password_left
 from headrace.control.registry import Registry
+from headrace.control.topics import topics_of
 from headrace.model.errors import HeadraceError, SourceError, UsageError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
@@ -89,6 +90,7 @@ def _installation(context: Context, source: Source, capture: Capture) -> Iterato
             kafka = Kafka(context.kafka_bootstrap)
             if not is_remains(connect, capture):
                 yield from _refusal(lambda: refuse_taken(connect, kafka, source, capture, patience_s=0))
+            yield from _refusal(lambda: kafka.create(topics_of(capture), only_ask=True))
     except HeadraceError as error:
         yield _said(error)
 

@@ -66,17 +66,18 @@ def _remove(context: Context, name: str, leave_database: bool, leave_connect: bo
     apart: list[str] = []
     source, capture = source_of(context, entry), capture_of(context, entry)
     connector = capture.connector
-    with _left(apart, [connector], name, leave=leave_connect), Connect(context.connect_url) as connect:
+    again = f"headrace source remove {name}{' --leave-database' if leave_database else ''}"
+    with _left(apart, [connector], again, leave=leave_connect), Connect(context.connect_url) as connect:
         say("stopping the connector")
         stop_and_forget(connect, connector)
         connect.delete(connector)
     left = Left(source.leftovers(capture), "it was asked to be left") if leave_database else Left()
     if not leave_database:
         say("removing slot, publication and tables from the database")
-        left = _teardown(source, capture, name)
+        left = _teardown(source, capture, name, also=" --leave-connect" if leave_connect else "")
     say("removing topics")
     topics = [topic.name for topic in topics_of(capture)]
-    with _left(apart, topics, name, leave=leave_connect):
+    with _left(apart, topics, again, leave=leave_connect):
         Kafka(context.kafka_bootstrap).delete(topics)
     if apart:
         say(f"what does not answer keeps: {', '.join(apart)}")
@@ -100,26 +101,27 @@ def refuse_used(registry: Registry, name: str) -> None:
 
 
 @contextmanager
-def _left(apart: list[str], what: Sequence[str], name: str, *, leave: bool) -> Iterator[None]:
+def _left(apart: list[str], what: Sequence[str], again: str, *, leave: bool) -> Iterator[None]:
     """Note what stays on a server that does not answer; unless it is to be left, say how to leave it."""
     try:
         yield
     except StackError as error:
-        if error.code not in ("CONNECT_UNREACHABLE", "KAFKA_UNREACHABLE"):
+        if error.code not in ("CONNECT_UNREACHABLE", "KAFKA_UNREACHABLE", "KAFKA_REFUSED"):
             raise
         if not leave:
-            error.hint = f"If it is gone for good: headrace source remove {name} --leave-connect"
+            error.hint = f"If it is gone for good: {again} --leave-connect"
             raise
         apart.extend(what)
 
 
-def _teardown(source: Source, capture: Capture, name: str) -> Left:
+def _teardown(source: Source, capture: Capture, name: str, *, also: str) -> Left:
     try:
-        with then("SOURCE_SLOT_BUSY", f"headrace source remove {name}"):
+        with then("SOURCE_SLOT_BUSY", f"headrace source remove {name}{also}"):
             return source.teardown(capture)
     except SourceError as error:
         if error.code == "SOURCE_UNREACHABLE":
-            error.hint = f"If the database is gone for good: headrace source remove {name} --leave-database"
+            gone = f"headrace source remove {name} --leave-database{also}"
+            error.hint = f"If the database is gone for good: {gone}"
         raise
 
 

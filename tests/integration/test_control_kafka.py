@@ -78,6 +78,19 @@ def test_what_cannot_be_read_to_its_end_is_not_taken_for_all(
         kafka.delete([name])
 
 
+def test_a_broker_that_answers_and_refuses_is_not_told_to_be_away(stack: RunningStack) -> None:
+    """What it would refuse is known without anything being made."""
+    name = f"refused.{uuid.uuid4().hex}"
+    kafka = Kafka(stack.endpoints.kafka_bootstrap)
+    assert kafka.create([Topic(name, 1, {})], only_ask=True) == [name]
+    for topic in (Topic(name, 1, {"retention.ms": "soon"}), Topic("x" * 300, 1, {})):
+        for only_ask in (True, False):
+            with pytest.raises(StackError) as refused:
+                kafka.create([topic], only_ask=only_ask)
+            assert refused.value.code == "KAFKA_REFUSED"
+    assert name not in kafka.names()
+
+
 def test_what_a_transaction_tells_is_heard_once_it_is_committed(stack: RunningStack) -> None:
     name = f"open.{uuid.uuid4().hex}"
     kafka = Kafka(stack.endpoints.kafka_bootstrap)

@@ -17,8 +17,8 @@ from headrace.cli.main import app
 from headrace.control import lag, recover, source
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.registry import Registry
-from headrace.model.errors import SourceError, StackError
+from headrace.control.registry import Registry, SourceEntry
+from headrace.model.errors import HeadraceError, SourceError, StackError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.remedy import bare, carry_out
@@ -197,6 +197,37 @@ def test_a_source_whose_connect_is_gone_is_removed_as_it_is_told(
     assert database.value(LEFT) == 0
     source.add(context, "refused", of_role(database))
     source.remove(context, "refused")
+    assert database.value(LEFT) == 0
+
+
+@pytest.mark.deep
+def test_a_source_of_which_every_server_is_gone_is_let_go_by_what_is_told(
+    context: Context, database: Database
+) -> None:
+    """Each hint keeps what the one before has led to."""
+    source.add(context, "refused", of_role(database))
+    gone = replace(context, connect_url="http://127.0.0.1:9", kafka_bootstrap="127.0.0.1:9")
+    registry = Registry(context.registry)
+    address = registry.source("refused").address
+    with registry.begin() as session:
+        session.get_one(SourceEntry, "refused").address = "postgresql://nobody@127.0.0.1:9/gone"
+    flags: dict[str, bool] = {}
+    for code, wanted in (
+        ("CONNECT_UNREACHABLE", {"leave_connect": True}),
+        ("SOURCE_UNREACHABLE", {"leave_connect": True, "leave_database": True}),
+    ):
+        with pytest.raises(HeadraceError) as caught:
+            source.remove(gone, "refused", **flags)
+        assert caught.value.code == code
+        words = caught.value.hint.rpartition(": ")[2].split()
+        assert words[:4] == ["headrace", "source", "remove", "refused"]
+        flags = {word.removeprefix("--").replace("-", "_"): True for word in words[4:]}
+        assert flags == wanted
+    with registry.begin() as session:  # the database is there after all: nothing of this test is to stay
+        session.get_one(SourceEntry, "refused").address = address
+    assert "headrace_refused" in source.remove(gone, "refused", leave_connect=True).apart
+    with Connect(context.connect_url) as connect:
+        connect.delete("headrace_refused")
     assert database.value(LEFT) == 0
 
 
