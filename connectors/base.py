@@ -303,7 +303,7 @@ class Source(Protocol):
         ...
 
     def rights_now(self, tables: Sequence[TableId]) -> Mapping[TableId, Finding]:
-        """Return the tables of which our role cannot read every row just now, and why.
+        """Return the tables of which our role cannot read every row just now, and why; one may be gone.
 
         To be asked before rows that a snapshot has not read are removed from a sink: a row that our role does
         not see, by row security for instance, is not a row that is gone.

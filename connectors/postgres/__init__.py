@@ -214,7 +214,7 @@ class PostgresSource:
 
     def rights_now(self, tables: Sequence[TableId]) -> dict[TableId, Finding]:
         with self._session() as connection:
-            return rights.rights_now(connection, tables)
+            return {**catalogue.missing_now(connection, tables), **rights.rights_now(connection, tables)}
 
     def unfit_now(self, tables: Sequence[TableSchema]) -> dict[TableId, Finding]:
         with self._session() as connection:

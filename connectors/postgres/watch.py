@@ -14,7 +14,7 @@ from connectors.postgres import catalogue, history, identity, setup
 from connectors.postgres.differences import Rows, came_and_went, changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
-from connectors.postgres.session import Session, connect, identifier, rows
+from connectors.postgres.session import Session, connect, identifier, rows, told_by
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
 from headrace.model.errors import SourceError
@@ -166,8 +166,15 @@ class PostgresWatch:
         if schema.table in self._refused:  # seen twice: no migration under way
             drop = sql.SQL("ALTER PUBLICATION {} DROP TABLE ONLY {}")
             name = sql.Identifier(self._capture.connector)
-            connection.execute(drop.format(name, identifier(schema.table)))
-            said = f"{why}; it was taken out of the publication, so that the application can update it"
+            try:
+                connection.execute(drop.format(name, identifier(schema.table)))
+            except psycopg.Error as error:
+                if connection.closed:
+                    raise
+                # The look goes on: all that it has found stands, and the next one tries again.
+                said += f", and it could not be taken out: {told_by(error)}"
+            else:
+                said = f"{why}; it was taken out of the publication, so that the application can update it"
         self._refused.add(schema.table)
         yield Trouble(schema.table, "IDENTITY_REFUSED", True, said, identified(schema, now, facts.version))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -25,7 +27,10 @@ from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.remedy import bare, carry_out, refused
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import ended, settle, until
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 pytestmark = [
     pytest.mark.deep,
@@ -144,18 +149,43 @@ def depot(stack: RunningStack, context: Context) -> Iterator[Depot]:
     server.run("DROP ROLE hired")
 
 
-def test_a_run_that_could_not_read_a_table_is_resumed_as_it_is_told(depot: Depot) -> None:
+POLICED = (
+    "ALTER TABLE items ENABLE ROW LEVEL SECURITY",
+    "ALTER TABLE items FORCE ROW LEVEL SECURITY",
+    "CREATE POLICY few ON items USING (id < 10)",
+)
+UNPOLICED = (
+    "DROP POLICY IF EXISTS few ON items",
+    "ALTER TABLE items NO FORCE ROW LEVEL SECURITY",
+    "ALTER TABLE items DISABLE ROW LEVEL SECURITY",
+    "ALTER ROLE hired NOBYPASSRLS",
+)
+
+
+@pytest.mark.parametrize(
+    ("shut", "code"),
+    [
+        pytest.param(("REVOKE SELECT ON items FROM hired",), "SOURCE_SELECT_RIGHT", id="right"),
+        pytest.param(POLICED, "SOURCE_ROW_SECURITY", id="row security"),
+    ],
+)
+def test_a_run_that_could_not_read_a_table_is_resumed_as_it_is_told(
+    depot: Depot, shut: tuple[LiteralString, ...], code: str
+) -> None:
+    """A16: rows that a policy hides are not rows that are gone."""
     depot.stray()
     run = depot.read_slowly()
-    depot.database.run("REVOKE SELECT ON items FROM hired")
+    depot.database.run(*shut)
     told = depot.refused("resnapshot", "wait", run.id)
-    assert told["code"] == "SOURCE_SELECT_RIGHT"
+    assert told["code"] == code
+    assert depot.stored("items") >= {str(key) for key in range(1, ROWS + 1)}
     # The cause is still there: it is told again, with what is to be done after it.
     again = depot.refused("resnapshot", "resume", run.id)
     assert (again["code"], again["hint"]) == (told["code"], told["hint"])
     assert depot.strays()
     depot.mended(told["hint"])
     depot.assert_equal()
+    depot.database.run(*UNPOLICED)
 
 
 def test_a_table_that_could_not_be_read_keeps_no_other_of_its_run_from_being_made_right(depot: Depot) -> None:
@@ -253,6 +283,27 @@ def test_a_run_that_was_aborted_before_its_sweep_is_made_good_as_lag_tells(depot
     depot.assert_equal()
 
 
+def test_a_table_that_is_dropped_after_it_was_read_is_left_out_of_its_run(depot: Depot) -> None:
+    """There is a row to remove, so that the rows would be counted."""
+    depot.database.run("CREATE TABLE brief (id int PRIMARY KEY)", "ALTER TABLE brief OWNER TO hired")
+    depot.database.run("INSERT INTO brief VALUES (1)")
+    depot.headrace("source", "tables", "add", "hired", "public.brief")
+    settle(depot.context)
+    depot.cache.copy("hired:brief:1", "hired:brief:2")
+    depot.stray()
+    sink.pause(depot.context, "hiredcache")
+    run = runs.start(depot.context, "hired", tables=[TableId("public", "brief"), ITEMS])
+    depot.until_phase(run, "applying")
+    depot.database.run("DROP TABLE brief")
+    sink.resume(depot.context, "hiredcache")
+    depot.until_phase(run, "completed")
+    (said,) = run_of(Registry(depot.context.registry), run.id).plan["left_out"].values()
+    assert "There is no table public.brief" in said
+    assert not depot.strays()
+    depot.mended(depot.word("public.brief")[1])
+    depot.assert_equal()
+
+
 def test_a_table_that_cannot_be_read_anew_is_read_by_the_recovery_that_is_told(depot: Depot) -> None:
     """The last of this file: a recovery forgets the source's runs."""
     depot.stray()
@@ -274,8 +325,30 @@ def test_a_table_that_cannot_be_read_anew_is_read_by_the_recovery_that_is_told(d
     assert depot.stored("odd%2Ename") == {str(key) for key in range(1, 11)}
 
 
-def test_a_run_that_passed_over_rows_removes_nothing_and_is_resumed_as_it_is_told(depot: Depot) -> None:
+@contextmanager
+def updated(database: Database) -> Iterator[None]:
+    """Have somebody change rows all the while."""
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.wait(0.01):
+            database.run("UPDATE items SET name = name WHERE id <= 3")
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        ended(writing)
+
+
+@pytest.mark.parametrize("meanwhile", [nullcontext, updated], ids=["quiet", "under writers"])
+def test_a_run_that_passed_over_rows_removes_nothing_and_is_resumed_as_it_is_told(
+    depot: Depot, meanwhile: Callable[[Database], AbstractContextManager[None]]
+) -> None:
     """A16: they come where it has been already, and nobody is told of them."""
+    depot.database.run("DELETE FROM items WHERE id < 0")
     depot.stray()
     run = depot.read_slowly()
     ((publication,),) = depot.database.run("SELECT quote_ident(pubname) FROM pg_publication")
@@ -284,7 +357,8 @@ def test_a_run_that_passed_over_rows_removes_nothing_and_is_resumed_as_it_is_tol
         "INSERT INTO items SELECT -i, 'unseen' FROM generate_series(1, 50) i",
         f"ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate')",
     )
-    told = depot.refused("resnapshot", "wait", run.id)
+    with meanwhile(depot.database):
+        told = depot.refused("resnapshot", "wait", run.id)
     assert (told["code"], told["hint"]) == (
         "RESNAPSHOT_INCOMPLETE", f"headrace resnapshot resume {run.id}"
     )  # fmt: skip

@@ -211,7 +211,7 @@ def test_a_source_of_which_every_server_is_gone_is_let_go_by_what_is_told(
     address = registry.source("refused").address
     with registry.begin() as session:
         session.get_one(SourceEntry, "refused").address = "postgresql://nobody@127.0.0.1:9/gone"
-    flags: dict[str, bool] = {}
+    flags: dict[str, Any] = {}
     for code, wanted in (
         ("CONNECT_UNREACHABLE", {"leave_connect": True}),
         ("SOURCE_UNREACHABLE", {"leave_connect": True, "leave_database": True}),

@@ -89,6 +89,27 @@ def test_each_is_seen_for_its_table_and_nothing_else_is(database: Database) -> N
         source.teardown(capture)
 
 
+def test_a_lock_upon_one_table_keeps_no_other_from_being_looked_at(database: Database) -> None:
+    """An index that is made takes an hour; the table cannot be taken out of the publication meanwhile."""
+    source, capture = captured(database)
+    watch = source.watch(capture)
+    try:
+        facts = watch.look({}).facts
+        database.run("ALTER TABLE refused REPLICA IDENTITY NOTHING", "ALTER TABLE quiet ADD COLUMN more int")
+        with psycopg.connect(database.dsn) as other:
+            other.execute("LOCK TABLE refused IN SHARE UPDATE EXCLUSIVE MODE")
+            watch.look(facts)
+            seen = watch.look(facts)
+            (told,) = [one for one in seen.troubles if one.code == "IDENTITY_REFUSED"]
+            assert "it could not be taken out" in told.reason
+            assert "more" in seen.columns[TableId("public", "quiet")]
+        assert "was taken out" in " ".join(one.reason for one in watch.look(facts).troubles)
+        database.run("UPDATE refused SET v = 'free'")
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
 def test_row_security_that_hides_rows_from_us_is_told_until_it_is_over(database: Database) -> None:
     database.run(
         'DROP ROLE IF EXISTS "w eak"',

@@ -2,8 +2,8 @@
 
 A row that our reading passed over looks like one that is gone. So the rows that a sink would keep are held
 against those that the database has. Writers go on meanwhile: the sink is asked when it has all that was
-committed before the count, and as many rows may have been deleted since as the topic has got records. Where
-people write all the time a few rows may be missing unseen; where they do not, not one.
+committed before the count, and as many rows may be missing as the topic tells to have been deleted since.
+Those that it tells to have been made after the count stand for no others.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from headrace.model.schema import TableId
 
 __all__ = ["NOTHING_GOES", "refuse_unseen"]
 
+_DELETE, _CREATE = b'"op":"d"', b'"op":"c"'
+"""As the connector writes them; within a value quotes are escaped."""
 NOTHING_GOES = (0, 0.0)
 """A limit with which no row is removed."""
 _COUNTS = 3
@@ -64,14 +66,27 @@ def refuse_unseen(job: Job, writer: str, table: SourceTableEntry, marks: Sequenc
 def _look(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) -> tuple[int, int, bool]:
     """Return how many rows the database has, how many the sink would keep, and whether that is too few."""
     source = source_of(job.context, job.source)
-    before = sum(marks_of(job.kafka, job.source, table))
+    before = marks_of(job.kafka, job.source, table)
     rows = _counted(job, source, table.schema.table)
     until_confirmed(job, source, capture_of(job.context, job.source))
-    _wait(job, writer, table, marks_of(job.kafka, job.source, table))
+    confirmed = marks_of(job.kafka, job.source, table)
+    settled = _settled(job, writer, table, confirmed)
     found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
-    since = sum(marks_of(job.kafka, job.source, table)) - before
-    seen = found["total"] - found["older"]
-    return rows, seen, seen + since + _set_aside(job, writer, table) < rows
+    deleted = _told(job, table, _DELETE, before, marks_of(job.kafka, job.source, table))
+    made = _told(job, table, _CREATE, confirmed, settled)
+    seen = found["total"] - found["older"] - made + deleted
+    return rows, seen, seen + _set_aside(job, writer, table) < rows
+
+
+def _told(
+    job: Job, table: SourceTableEntry, operation: bytes, first: Sequence[int], after: Sequence[int]
+) -> int:
+    """Return how many records of one operation a topic has between two ends of its partitions."""
+    return sum(
+        operation in (message.value() or b"")
+        for partition, (start, end) in enumerate(zip(first, after, strict=True))
+        for message in job.kafka.records(table.topic, partition, start, end)
+    )
 
 
 def _counted(job: Job, source: Source, table: TableId) -> int:
@@ -91,13 +106,15 @@ def _counted(job: Job, source: Source, table: TableId) -> int:
         pause = min(2 * pause, _LONGEST_REST_S)
 
 
-def _wait(job: Job, writer: str, table: SourceTableEntry, ends: Sequence[int]) -> None:
+def _settled(job: Job, writer: str, table: SourceTableEntry, ends: Sequence[int]) -> list[int]:
+    """Return up to where the sink has settled each partition, once that is these ends at least."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline and not job.heed():
         progress = read_progress(job.context.progress, writer)
-        settled = progress.next_offsets if progress is not None else {}
-        if all(settled.get((table.topic, partition), 0) >= end for partition, end in enumerate(ends)):
-            return
+        told = progress.next_offsets if progress is not None else {}
+        settled = [told.get((table.topic, partition), 0) for partition in range(len(ends))]
+        if all(place >= end for place, end in zip(settled, ends, strict=True)):
+            return settled
         time.sleep(_POLL_S)
     raise SinkError(
         f"{writer} has not applied yet what {table.schema.table} had when it was counted.", code="SINK_BEHIND"

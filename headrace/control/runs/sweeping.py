@@ -11,13 +11,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.control.capture import source_of
 from headrace.control.pipelines import resting
 from headrace.control.progress import SinkProgress, read_progress
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runs.asking import refuse_hidden
 from headrace.control.runs.job import Job, Paused
-from headrace.control.runs.left_out import TablesUnread
+from headrace.control.runs.left_out import TablesUnread, leave_out
 from headrace.control.runs.repository import FINAL, SWEEP_LARGE, Phase, change, is_swept, keep_telling
 from headrace.control.runs.settling import Lack, lack_of, worded
 from headrace.control.runs.shadowing import discard, fill, let_go_on, pipeline_of, shadowed
@@ -184,12 +185,20 @@ class _Rounds:
         return lacks
 
     def _seen(self, entry: SinkEntry, ready: Sequence[SourceTableEntry]) -> list[SourceTableEntry]:
-        """Return the tables of which our role sees every row; the others are not swept."""
+        """Return the tables of which our role sees every row; the others are not swept.
+
+        Without one that was dropped the run goes on: nothing is left to sweep by.
+        """
+        job = self._job
         try:
-            refuse_hidden(self._job)
+            refuse_hidden(job)
         except TablesUnread as error:
+            gone = {table: why for table, why in error.tables.items() if why is not None and why.alone}
+            left_out = bool(gone) and leave_out(job, source_of(job.context, job.source), gone)
             hidden = [table for table in ready if table.schema.table in error.tables]
-            self._refused |= {(entry.name, table.topic): error for table in hidden}
+            for table in hidden:
+                if not (left_out and table.schema.table in gone):
+                    self._refused[entry.name, table.topic] = error
             return [table for table in ready if table not in hidden]
         return list(ready)
 
