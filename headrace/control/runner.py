@@ -15,7 +15,7 @@ from headrace.config.pipeline import EngineSpec, write_private
 from headrace.control.context import Context
 from headrace.observe import pidfile
 
-__all__ = ["at_rest", "engine_state", "ensure_engine", "stop_engine"]
+__all__ = ["at_rest", "engine_state", "ensure_engine", "runs_now", "stop_engine"]
 
 _PIDFILE = "engine.pid"
 _SPEC = "engine.json"
@@ -77,6 +77,11 @@ def _same(path: Path, spec: EngineSpec) -> bool:
     except (OSError, ValueError):
         return False
     return known.model_copy(update={"java_options": spec.java_options}) == spec
+
+
+def runs_now(context: Context) -> bool:
+    """Return whether the engine's guardian runs, which starts all others."""
+    return pidfile.alive(context.run / _PIDFILE) is not None
 
 
 def stop_engine(run: Path, *, grace: float = 20.0) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,10 +16,14 @@ from headrace.control.runs.repository import run_of
 from headrace.control.verdicts import State
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
+from headrace.observe import pidfile
 from tests.support.locked import redis_locked
 from tests.support.mirror import KINDS, Mirror, mirrored
+from tests.support.remedy import carry_out
+from tests.support.remedy import refused as command_refused
 from tests.support.search import Server
 from tests.support.stack import RunningStack
+from tests.support.turn import turn_kept
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
@@ -119,3 +125,18 @@ def test_a_store_that_lets_nobody_in_keeps_no_other_from_being_made_right(mirror
     assert runs.wait(mirror.context, run.id, patient=True).phase == "completed"
     mirror.settle()
     assert keys(mirror, "good") == [{str(key) for key in range(1, 31) if key != 9}] * len(KINDS)
+
+
+def test_a_run_whose_guardian_was_killed_goes_on_as_it_is_told(mirror: Mirror) -> None:
+    home = mirror.stack.home.root
+    delete_untold(mirror, "good", 11)
+    with turn_kept(mirror.context, NAME):
+        run = runs.start(mirror.context, NAME, tables=[TableId("public", "good")])
+        guardian = pidfile.alive(mirror.context.run / "engine.pid")
+        assert guardian is not None
+        os.kill(guardian, signal.SIGKILL)
+        told = command_refused(home, "resnapshot", "wait", run.id)
+        assert told["code"] == "RESNAPSHOT_UNATTENDED"
+    carry_out(told["hint"], home, mirror.database.run)
+    mirror.settle()
+    assert keys(mirror, "good") == [{str(key) for key in range(1, 31) if key != 11}] * len(KINDS)

@@ -20,7 +20,7 @@ from headrace.control.registry import (
     now_ms,
 )
 from headrace.control.remedies import recover
-from headrace.control.runner import ensure_engine
+from headrace.control.runner import ensure_engine, runs_now
 from headrace.control.runs import markers
 from headrace.control.runs.left_out import Why, choose, raise_left_out, tell
 from headrace.control.runs.repository import (
@@ -38,7 +38,7 @@ from headrace.control.runs.repository import (
     topics_of,
     wish,
 )
-from headrace.model.errors import SinkError, SourceError, UsageError
+from headrace.model.errors import SinkError, SourceError, StackError, UsageError
 from headrace.model.schema import TableId
 
 __all__ = [
@@ -66,6 +66,8 @@ See = Callable[[ResnapshotEntry], None]
 MAX_LATENCY_MS = 1_000
 """While a small question takes the database longer, a run rests."""
 _POLL_S = 0.2
+_UNATTENDED_S = 10.0
+"""An engine that is replaced is gone for less."""
 _ACTIVE = tuple(phase.value for phase in ACTIVE)
 
 
@@ -213,9 +215,10 @@ def wait(context: Context, name: str, *, patient: bool = False, see: See = lambd
 
     Raises:
         HeadraceError: What ended the run otherwise; or that it waits for a sink at rest (``SINK_AT_REST``),
-            or was paused (``RESNAPSHOT_PAUSED``). The run then goes on as soon as it can.
+            or was paused (``RESNAPSHOT_PAUSED``), or that no engine runs (``RESNAPSHOT_UNATTENDED``). The run
+            then goes on as soon as it can.
     """
-    registry = Registry(context.registry)
+    registry, seen = Registry(context.registry), time.monotonic()
     while True:
         run = run_of(registry, name)
         if run.phase == Phase.COMPLETED.value:
@@ -230,6 +233,14 @@ def wait(context: Context, name: str, *, patient: bool = False, see: See = lambd
             _refuse_at_rest(context, run)
         if not markers.there(context, run.id):
             hand_over(context, run)
+        if runs_now(context):
+            seen = time.monotonic()
+        elif time.monotonic() - seen > _UNATTENDED_S:
+            raise StackError(
+                f"The engine does not run, so nobody works on run {run.id}, which is {run.phase}.",
+                code="RESNAPSHOT_UNATTENDED",
+                hint=f"headrace resnapshot resume {run.id}",
+            )
         time.sleep(_POLL_S)
 
 
