@@ -15,6 +15,9 @@ from sinks.elasticsearch.paging import Paging
 
 __all__ = ["found_documents"]
 
+_FOR_GOOD = {"illegal_argument_exception": 400, "security_exception": 403}
+"""Type of an error → its status, of those that asking again does not end: an alias of two indexes is one."""
+
 
 def found_documents(
     client: Client,
@@ -55,7 +58,8 @@ def found_documents(
         answer = parse(reply.body)
         for document in answer.get("docs", ()):
             if "error" in document:
-                raise Client.refusal(503, {"error": document["error"]})
+                status = _FOR_GOOD.get(document["error"].get("type"), 503)
+                raise Client.refusal(status, {"error": document["error"]})
             if document.get("found"):
                 yield document
 

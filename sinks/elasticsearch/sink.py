@@ -59,7 +59,7 @@ _ID_BYTES = 512
 _LAST_READERS_S = 1.0
 """So long an index stays after a shadow has taken its place, for requests that are under way."""
 
-_OF_ONE_TABLE = ("ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE")
+_OF_ONE_TABLE = ("ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE", "ES_FORBIDDEN", "ES_REFUSED")
 
 _DELETE = Op.DELETE  # to look up a member of an enumeration takes its time
 
@@ -131,16 +131,15 @@ class ElasticsearchSink:
         if self.config.refresh_interval is not None:
             settings["index.refresh_interval"] = self.config.refresh_interval
         hidden = bool(self.config.shadow)
-        if self._indices.exists(table.alias):
-            with _about(schema):
+        with _about(schema):
+            if self._indices.exists(table.alias):
                 self._indices.widen(table.alias, table_mapping(schema)["properties"])
-            self._indices.remove(replaced_of(table.alias))
-        else:
-            stem = f"{alias_of(self.config.prefix, schema.table)}-g"
-            index = self._indices.next_of(stem, new=hidden)
-            with _about(schema):
+                self._indices.remove(replaced_of(table.alias))
+            else:
+                stem = f"{alias_of(self.config.prefix, schema.table)}-g"
+                index = self._indices.next_of(stem, new=hidden)
                 self._indices.create(table.alias, index, table_mapping(schema), settings, hidden=hidden)
-        self._make_tombstones(table)
+            self._make_tombstones(table)
 
     def exists(self, schema: TableSchema) -> bool:
         alias, stones = self._table(schema).alias, self._table(schema).tombstones.alias
