@@ -46,7 +46,9 @@ def main() -> int:
             f"{first} to {first + asked.seeds - 1}" if asked.seeds > 1 else str(first),
             time.monotonic() - began,
             f"{len(storms)} {'storm' if len(storms) == 1 else 'storms'} of {asked.faults} faults:"
+            f" {sum(sum(storm.faults.values()) for storm in storms)} struck,"
             f" {sum(storm.changes for storm in storms):,} changes,"
+            f" {sum(storm.looks for storm in storms):,} looks,"
             f" {sum(sum(storm.checked.values()) for storm in storms):,} tables checked in green",
             [f"storm {storm.seed} failed" for storm in storms if not storm.passed],
             kept=True,

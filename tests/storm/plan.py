@@ -35,11 +35,13 @@ class Plan:
         seed: What it was drawn from.
         rate: Row changes per second of the shop's people.
         strikes: The faults in their order.
+        spare: Those that strike as well, in their order, for each that has found nothing to do.
     """
 
     seed: int
     rate: float
     strikes: Sequence[Strike]
+    spare: Sequence[Strike] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return it JSON-ready."""
@@ -55,9 +57,14 @@ def draw(seed: int, faults: int, weights: Mapping[str, int]) -> Plan:
         weights: Action → how often it is drawn compared with others.
     """
     rng = Random(f"storm/{seed}")
+    strikes = _drawn(rng, faults, weights)
+    rate = float(rng.choice((40, 100, 200)))
+    return Plan(seed, rate, strikes, spare=_drawn(rng, faults, weights))
+
+
+def _drawn(rng: Random, faults: int, weights: Mapping[str, int]) -> tuple[Strike, ...]:
     names = sorted(weights)
     chosen = rng.choices(names, [weights[name] for name in names], k=faults)
-    strikes = tuple(
+    return tuple(
         Strike(name, round(rng.uniform(_SHORTEST_S, _LONGEST_S), 1), rng.randrange(2**31)) for name in chosen
     )
-    return Plan(seed, float(rng.choice((40, 100, 200))), strikes)
