@@ -167,7 +167,7 @@ class Demo:
             raise StackError(
                 f"The stores were not filled after {loaded.seconds:.0f} s: {behind(loaded.report)}",
                 code="DEMO_LOAD_SLOW",
-                hint="See `headrace lag` and `headrace status`; a slow machine may need --scale 0.2.",
+                hint="See `headrace status`; a slow machine may need --scale 0.2.",
             )
         verdict.first_rows = {store.name: first_rows.seconds[store.name] for store in stores}
 

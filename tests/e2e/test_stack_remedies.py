@@ -58,7 +58,7 @@ def assert_up(home: Home) -> None:
     assert {server.name: server.state for server in Stack(home).status()} == {
         server.name: "running" for server in SERVERS
     }
-    paste(f"headrace lag --home {home.root}")
+    assert refused(f"headrace lag --home {home.root}")[0] == "NO_SOURCE"
 
 
 def test_from_no_stack_by_way_of_a_full_disk_and_slow_servers_to_one_that_answers(
