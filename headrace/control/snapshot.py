@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -36,12 +36,14 @@ class Snapshot:
         scanned: Topic-prefixed or plain table name → rows read, for tables that are done.
         trouble: Table → why it was not read, e.g. ``SQL_EXCEPTION``; empty when all is well.
         attempts: How often it has begun.
+        chunks: Table → parts of it that were read, of a snapshot beside the stream.
     """
 
     state: SnapshotState
     scanned: Mapping[str, int]
     trouble: Mapping[str, str]
     attempts: int = 1
+    chunks: Mapping[str, int] = field(default_factory=dict)
 
     def unread(self, tables: Iterable[str]) -> dict[str, str]:
         """Return which tables were not read whole, and why.
@@ -119,6 +121,7 @@ def told_by(notifications: Iterable[Mapping[str, Any]]) -> Snapshot:
     state = SnapshotState.PENDING
     scanned: dict[str, int] = {}
     trouble: dict[str, str] = {}
+    chunks: dict[str, int] = {}
     attempts, completed = 0, False
     for notification in notifications:
         kind = str(notification.get("type"))
@@ -127,6 +130,10 @@ def told_by(notifications: Iterable[Mapping[str, Any]]) -> Snapshot:
             attempts += 1
             scanned.clear()
             trouble.clear()
+            chunks.clear()
+        if kind == "IN_PROGRESS":
+            table = str(said.get("current_collection_in_progress", ""))
+            chunks[table] = chunks.get(table, 0) + 1
         if kind == "TABLE_SCAN_COMPLETED":
             table = str(said.get("scanned_collection", ""))
             scanned[table] = int(said.get("total_rows_scanned", 0) or 0)
@@ -137,4 +144,4 @@ def told_by(notifications: Iterable[Mapping[str, Any]]) -> Snapshot:
             state = SnapshotState.COMPLETED if completed else SnapshotState.PASSED_OVER
         completed = completed or kind == "COMPLETED"
         state = _STATES.get(kind, state)
-    return Snapshot(state, scanned, trouble, attempts)
+    return Snapshot(state, scanned, trouble, attempts, chunks)

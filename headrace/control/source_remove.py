@@ -66,7 +66,10 @@ def _remove(context: Context, name: str, leave_database: bool, leave_connect: bo
     apart: list[str] = []
     source, capture = source_of(context, entry), capture_of(context, entry)
     connector = capture.connector
-    again = f"headrace source remove {name}{' --leave-database' if leave_database else ''}"
+    again = f"headrace source remove {name}"
+    without_connect = f"{again} --leave-connect" if leave_connect else again
+    if leave_database:
+        again += " --leave-database"
     with _left(apart, [connector], again, leave=leave_connect), Connect(context.connect_url) as connect:
         say("stopping the connector")
         stop_and_forget(connect, connector)
@@ -74,7 +77,7 @@ def _remove(context: Context, name: str, leave_database: bool, leave_connect: bo
     left = Left(source.leftovers(capture), "it was asked to be left") if leave_database else Left()
     if not leave_database:
         say("removing slot, publication and tables from the database")
-        left = _teardown(source, capture, name, also=" --leave-connect" if leave_connect else "")
+        left = _teardown(source, capture, without_connect)
     say("removing topics")
     topics = [topic.name for topic in topics_of(capture)]
     with _left(apart, topics, again, leave=leave_connect):
@@ -114,14 +117,13 @@ def _left(apart: list[str], what: Sequence[str], again: str, *, leave: bool) -> 
         apart.extend(what)
 
 
-def _teardown(source: Source, capture: Capture, name: str, *, also: str) -> Left:
+def _teardown(source: Source, capture: Capture, again: str) -> Left:
     try:
-        with then("SOURCE_SLOT_BUSY", f"headrace source remove {name}{also}"):
+        with then("SOURCE_SLOT_BUSY", again):
             return source.teardown(capture)
     except SourceError as error:
         if error.code == "SOURCE_UNREACHABLE":
-            gone = f"headrace source remove {name} --leave-database{also}"
-            error.hint = f"If the database is gone for good: {gone}"
+            error.hint = f"If the database is gone for good: {again} --leave-database"
         raise
 
 

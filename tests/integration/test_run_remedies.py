@@ -300,6 +300,7 @@ def test_a_table_that_is_dropped_after_it_was_read_is_left_out_of_its_run(depot:
     (said,) = run_of(Registry(depot.context.registry), run.id).plan["left_out"].values()
     assert "There is no table public.brief" in said
     assert not depot.strays()
+    until(lambda: "tables remove" in depot.word("public.brief")[1], why=lambda: depot.word("public.brief"))
     depot.mended(depot.word("public.brief")[1])
     depot.assert_equal()
 
@@ -332,7 +333,7 @@ def updated(database: Database) -> Iterator[None]:
 
     def write() -> None:
         while not over.wait(0.01):
-            database.run("UPDATE items SET name = name WHERE id <= 3")
+            database.run("UPDATE items SET name = name WHERE id BETWEEN 1 AND 3")
 
     writing = threading.Thread(target=write)
     writing.start()
@@ -349,6 +350,7 @@ def test_a_run_that_passed_over_rows_removes_nothing_and_is_resumed_as_it_is_tol
 ) -> None:
     """A16: they come where it has been already, and nobody is told of them."""
     depot.database.run("DELETE FROM items WHERE id < 0")
+    settle(depot.context)
     depot.stray()
     run = depot.read_slowly()
     ((publication,),) = depot.database.run("SELECT quote_ident(pubname) FROM pg_publication")

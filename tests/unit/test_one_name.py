@@ -114,11 +114,13 @@ class Servers:
     def put(self, *_: object) -> None:
         """Remember nothing."""
 
-    def create(self, what: Any, config: dict[str, str] | None = None) -> None:
+    def create(
+        self, what: Any, config: dict[str, str] | None = None, *, only_ask: bool = False
+    ) -> None:
         """Make topics, or a connector."""
         if isinstance(what, str):
             self.connectors[what] = config or {}
-        else:
+        elif not only_ask:
             self.topics |= {cast("Topic", topic).name for topic in what}
 
     def delete(self, what: Any) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 
 from connectors.base import Capture, Source
-from headrace.control.capture import capture_of, source_of
+from headrace.control.capture import capture_of, settings_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.registry import ResnapshotEntry, now_ms
 from headrace.control.runs.asking import (
@@ -226,13 +226,10 @@ def _refuse_trouble(job: Job, snapshot: Snapshot, wanted: Mapping[str, TableId])
 
 
 def _note(job: Job, snapshot: Snapshot, wanted: dict[str, str]) -> int:
-    """Note how many rows of each table are read; of one under way about, by what its topic has got."""
-    run, total = job.run, 0
-    ends: dict[str, int] = {}
-    for (topic, _), (_, end) in job.kafka.ends(list(wanted.values())).items():
-        ends[topic] = ends.get(topic, 0) + end
+    """Note how many rows of each table are read; of one under way about, by the parts that were read."""
+    run, total, part = job.run, 0, settings_of(job.source).snapshot_chunk_rows
     for table, topic in wanted.items():
-        rows = snapshot.scanned.get(table, max(0, ends.get(topic, 0) - sum(run.plan["marks"][topic])))
+        rows = snapshot.scanned.get(table, snapshot.chunks.get(table, 0) * part)
         if rows != run.counts.get("read", {}).get(topic):
             count(job.registry, job.name, "read", topic, rows)
         total += rows
