@@ -66,8 +66,14 @@ def test_a_sink_that_comes_to_rest_amid_a_run_holds_no_other_back(mirror: Mirror
         until(lambda: len(begun(mirror)) > before)
         mirror.pause("cache")
     until(lambda: all(values(mirror, "second", of=of) == [8] for of in OTHERS))
-    mirror.database.run("ALTER TABLE t ADD third int DEFAULT 9", "INSERT INTO t (id) VALUES (99)")
-    until(lambda: all(9 in values(mirror, "third", of=of) for of in OTHERS))
+    mirror.database.run("ALTER TABLE t ADD third int DEFAULT 9")
+
+    def arrives() -> bool:
+        """Rows of before wait for the run; those that come once the column is followed have it."""
+        mirror.database.run("INSERT INTO t (id) SELECT max(id) + 1 FROM t")
+        return all(9 in values(mirror, "third", of=of) for of in OTHERS)
+
+    until(arrives)
     mirror.resume("cache")
     mirror.settle()
     assert {of: values(mirror, "third", of=of) for of in (*OTHERS, "cache")} == {

@@ -114,9 +114,7 @@ class Servers:
     def put(self, *_: object) -> None:
         """Remember nothing."""
 
-    def create(
-        self, what: Any, config: dict[str, str] | None = None, *, only_ask: bool = False
-    ) -> None:
+    def create(self, what: Any, config: dict[str, str] | None = None, *, only_ask: bool = False) -> None:
         """Make topics, or a connector."""
         if isinstance(what, str):
             self.connectors[what] = config or {}
