@@ -17,6 +17,7 @@ from headrace.cli.main import app
 from headrace.control import lag, recover, source
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import HeadraceError, SourceError, StackError
 from headrace.model.schema import TableId
@@ -228,6 +229,8 @@ def test_a_source_of_which_every_server_is_gone_is_let_go_by_what_is_told(
     assert "headrace_refused" in source.remove(gone, "refused", leave_connect=True).apart
     with Connect(context.connect_url) as connect:
         connect.delete("headrace_refused")
+    kafka = Kafka(context.kafka_bootstrap)
+    kafka.delete([name for name in kafka.names() if "refused" in name])
     assert database.value(LEFT) == 0
 
 
