@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from connectors.base import Capture, Keys, topic_of
+from connectors.registry import why_unreadable
 from headrace.config.pipeline import load_pipeline
 from headrace.control import remedies
 from headrace.control.alone import alone
@@ -41,7 +42,6 @@ from headrace.control.targets import begin, create, refuse_shared
 from headrace.control.topics import topics_of as every_topic
 from headrace.control.verdicts import FIRST_LOAD, over, record, standing
 from headrace.model.errors import UsageError
-from headrace.model.finding import Severity
 from headrace.model.schema import TableId
 
 __all__ = ["leave_out", "take_in", "tell_connector"]
@@ -75,7 +75,8 @@ def take_in(
     Raises:
         UsageError: When a table is captured already (``TABLE_CAPTURED``).
         SourceError: When a table is unfit, changes are lost (``SOURCE_GAP``), or the connector does not
-            stream; nothing is captured then.
+            stream; nothing is captured then. Or when only a recovery reads the rows that a table has already
+            (``RESNAPSHOT_UNREADABLE``); it is captured.
         SinkError: When a store refuses a target; nothing is captured then.
     """
     registry = Registry(context.registry)
@@ -105,7 +106,9 @@ def take_in(
             say(f"reading the rows of {', '.join(map(str, wanted))}")
             why = "the tables were taken in"
             mirrors = [sink.name for sink in registry.sinks(name) if topics & sink.tables.keys()]
-            run = start(context, name, tables=wanted, sinks=mirrors, why=why, queue=True)
+            # What no run can read is left out of it, and told with the recovery that reads it.
+            spare = any(why_unreadable(entry.kind, table.schema) for table in mine)
+            run = start(context, name, tables=wanted, sinks=mirrors, why=why, queue=True, spare=spare)
     if new:
         registry.note(f"source {name}", "tables taken in", tables=[str(table) for table in new], run=run.id)
     if wait_loaded:
@@ -166,8 +169,6 @@ def _register(
     found = source.preflight(tables, keys, partitions=entry.partitions)
     owners = [finding for finding in source.check_anew(known) if finding.code == "SOURCE_OBJECT_OWNER"]
     refuse_unfit([*(finding for finding in found if finding.code not in OURS_ALREADY), *owners])
-    unreadable = [finding for finding in found if finding.code == "SOURCE_TABLE_REREAD"]
-    refuse_unfit([replace(finding, severity=Severity.ERROR) for finding in unreadable])
     capture = replace(known, tables=(*known.tables, *source.catalogue(tables, keys)))
     added = capture.tables[len(known.tables) :]
     every = {table.topic for table in entry.tables}

@@ -249,3 +249,26 @@ def _begun_and_aborted(context: Context, *arguments: Any, **named: Any) -> Resna
 
 def _broken_off(*_: object) -> None:
     raise SourceError("broken off", code="BROKEN_OFF")
+
+
+def test_a_table_that_no_run_can_read_is_taken_in_and_read_by_the_recovery_that_is_told(
+    stack: RunningStack, context: Context, database: Database
+) -> None:
+    """Its changes are followed from then on; what it had before is told to be missing until it is read."""
+    database.run(
+        "CREATE TABLE tagged (id int, tags int[], PRIMARY KEY (id, tags))",
+        "ALTER TABLE tagged REPLICA IDENTITY FULL",
+        "INSERT INTO tagged SELECT i, ARRAY[i, 7] FROM generate_series(1, 30) i",
+    )
+    done = command(stack, f"headrace source tables add {NAME} public.tagged --json")
+    assert done.exit_code == 1, done.output
+    error = json.loads(done.stderr.splitlines()[-1])["error"]
+    assert error["code"] == "RESNAPSHOT_UNREADABLE"
+    database.run("INSERT INTO tagged VALUES (31, '{31}')")
+    until(lambda: all(31 in stored(context, name, "public.tagged") for name in MIRRORS))
+    told = {found.remedy for found in lag.measure(context).tables if found.table == "public.tagged"}
+    assert told == {f"headrace recover {NAME}"}
+    assert command(stack, f"headrace recover {NAME}").exit_code == 0
+    settle(context)
+    for name in MIRRORS:
+        assert stored(context, name, "public.tagged").keys() == set(range(1, 32))
