@@ -90,7 +90,10 @@ def test_a_server_is_killed_in_the_first_snapshot(
 def test_a_first_snapshot_gives_way_to_a_statement_that_waits_for_its_locks(
     context: Context, database: Database, stack: RunningStack
 ) -> None:
-    """A snapshot is one transaction, and keeps its locks upon tables that it has read long since."""
+    """A snapshot is one transaction, and keeps its locks upon tables that it has read long since.
+
+    Seen once, at cffa5f3 beside other tests: the TRUNCATE waited 67 s; repeated, it did not. Cause unknown.
+    """
     database.run("CREATE TABLE early (id int PRIMARY KEY)", "INSERT INTO early VALUES (1), (2)")
     ensure_engine(context)
     until((context.run / BEAT).exists)
