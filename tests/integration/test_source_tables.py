@@ -254,7 +254,10 @@ def _broken_off(*_: object) -> None:
 def test_a_table_that_no_run_can_read_is_taken_in_and_read_by_the_recovery_that_is_told(
     stack: RunningStack, context: Context, database: Database
 ) -> None:
-    """Its changes are followed from then on; what it had before is told to be missing until it is read."""
+    """Its changes are followed from then on; what it had before is told to be missing until it is read.
+
+    Seen once, at cffa5f3 beside another stack: it failed, and passed when repeated. Cause unknown.
+    """
     database.run(
         "CREATE TABLE tagged (id int, tags int[], PRIMARY KEY (id, tags))",
         "ALTER TABLE tagged REPLICA IDENTITY FULL",
