@@ -44,14 +44,13 @@ _COLUMNS_SEEN = "columns-{source}"
 
 def note_unfollowed(run: Path, source: str, sinks: Collection[str]) -> None:
     """Note which sinks of a source have columns to follow, for whoever starts followers."""
+    from headrace.config.pipeline import write_private
+
     path = run / _COLUMNS_SEEN.format(source=source)
     if not sinks:
         path.unlink(missing_ok=True)
-        return
-    told = "\n".join(sorted(sinks))
-    if _lines(path) != set(sinks):
-        path.touch(mode=0o600)
-        path.write_text(told, encoding="utf-8")
+    elif _lines(path) != set(sinks):
+        write_private(path, "\n".join(sorted(sinks)))
 
 
 def wanted(pipelines: Path, progress: Path, run: Path) -> dict[str, list[str]]:

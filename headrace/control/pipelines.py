@@ -100,7 +100,7 @@ def columns_told(context: Context, sink: str) -> Mapping[TableId, frozenset[str]
         return {}
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def _columns_of(path: Path, version: tuple[int, ...]) -> Mapping[TableId, frozenset[str]]:
     """Read a file once per version of it: it may tell of thousands of tables, and is asked every second."""
     schemas = [table.schema_ for table in load_pipeline(path).tables]

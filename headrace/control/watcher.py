@@ -211,27 +211,33 @@ def _columns(
     A sink that was told to ignore them is passed over, and so is a target that a run has to make anew: it
     cannot be given another shape. Nobody follows a table of another key.
     """
-    unfit = made_anew(registry, entry.name)
-    behind: set[tuple[str, str]] = set()
-    for sink in registry.sinks(entry.name):
-        if sink.on_schema_change == SchemaPolicy.IGNORE.value:
+    following = [
+        (sink, columns_told(context, sink.name))
+        for sink in registry.sinks(entry.name)
+        if sink.on_schema_change != SchemaPolicy.IGNORE.value
+    ]
+    differing: list[tuple[str, str, frozenset[str], frozenset[str]]] = []
+    for table in entry.tables:
+        schema, topic = table.schema, table.topic
+        now = frozenset(sight.columns.get(schema.table, ()))
+        if schema.table not in sight.columns or topic in rekeyed:
             continue
-        told = columns_told(context, sink.name)
-        for table in entry.tables:
-            schema, topic = table.schema, table.topic
-            now = sight.columns.get(schema.table)
-            known = told.get(schema.table, frozenset(schema.by_name))
-            if now is None or set(now) == known or topic not in sink.tables:
-                continue
-            if topic in rekeyed or (sink.name, topic) in unfit:
-                continue
-            added, gone = sorted(set(now) - known), sorted(known - set(now))
-            words = [f"added: {', '.join(added)}"] if added else []
-            words += [f"missing: {', '.join(gone)}"] if gone else []
-            said = f"the table's columns are not those mirrored (columns {'; columns '.join(words)})"
-            verdict = Verdict(State.DEGRADED, said, f"headrace source refresh {entry.name}")
-            record(registry, entry, [topic], COLUMNS_CHANGED, verdict, sink=sink.name)
-            behind.add((sink.name, topic))
+        registered = frozenset(schema.by_name)
+        for sink, told in following:
+            known = told.get(schema.table, registered)
+            if topic in sink.tables and now != known:
+                differing.append((sink.name, topic, now, known))
+    unfit = made_anew(registry, entry.name) if differing else set()
+    behind: set[tuple[str, str]] = set()
+    for name, topic, now, known in differing:
+        if (name, topic) in unfit:
+            continue
+        words = [f"added: {', '.join(sorted(now - known))}"] if now - known else []
+        words += [f"missing: {', '.join(sorted(known - now))}"] if known - now else []
+        said = f"the table's columns are not those mirrored (columns {'; columns '.join(words)})"
+        verdict = Verdict(State.DEGRADED, said, f"headrace source refresh {entry.name}")
+        record(registry, entry, [topic], COLUMNS_CHANGED, verdict, sink=name)
+        behind.add((name, topic))
     return behind
 
 

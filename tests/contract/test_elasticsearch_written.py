@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.model.change import Change
+from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import APPLIED, ROW_MISSING, STALE
 from headrace.model.position import MAX_EPOCH, Position
 from headrace.model.values import canonical_row
@@ -193,3 +194,27 @@ def test_a_replay_asks_once_for_what_stands_there(
     asked.clear()
     assert sink.apply(ORDERS, rows) == [APPLIED] * 5_000
     assert asked.count("_mget") == 0
+
+
+def test_an_alias_that_somebody_leads_to_two_indexes_is_told_of_its_table(
+    server: Server, sink: ElasticsearchSink
+) -> None:
+    """No patience ends that, and no row is to be set aside for it; it goes on when that is mended."""
+    first, second = order(1, at(5)), order(1, at(6), item="after")
+    assert sink.apply(ORDERS, [first]) == [APPLIED]
+    other = f"{server.prefix}other"
+    server.ask("PUT", path(other))
+    lead = {"index": other, "alias": server.alias()}
+    server.ask("POST", "/_aliases", {"actions": [{"add": lead}]})
+    for attempt in (
+        lambda: sink.rows(ORDERS, [first.key]),
+        lambda: sink.apply(ORDERS, [second]),
+        lambda: sink.apply(ORDERS, [delete(ORDERS, 1, at(6))]),
+    ):
+        with pytest.raises(SinkError) as caught:
+            attempt()
+        assert not isinstance(caught.value, SinkUnavailable)
+        assert (caught.value.code, caught.value.table) == ("ES_REFUSED", ORDERS.table)
+    server.ask("POST", "/_aliases", {"actions": [{"remove": lead}]})
+    assert sink.apply(ORDERS, [second]) == [APPLIED]
+    assert state(sink, ORDERS) == expected(ORDERS, [second])

@@ -100,8 +100,12 @@ def test_a_declared_key_is_used_shown_and_kept(database: Database, stack: Runnin
         said = run(stack, "source", "add", "keyless", database.dsn, "--key", key, code=2)["error"]
         assert said["code"] == code
     assert run(stack, "source", "check", database.dsn, "--key", "t=a,b")["fit"]
-    run(stack, "source", "add", "keyless", database.dsn, "--key", "public.t=a,b", "--heartbeat-ms", "300")
+    database.run("ALTER TABLE t ADD COLUMN spot point")
+    words = ["source", "add", "keyless", database.dsn, "--key", "public.t=a,b", "--heartbeat-ms", "300"]
+    added = run(stack, *words)
     try:
+        (left_out,) = [told for told in added["findings"] if told["code"] == "SOURCE_COLUMN_TYPE"]
+        assert "spot" in left_out["message"]
         shown = run(stack, "source", "show", "keyless")["tables"]["public.t"]
         assert (shown["key"], shown["key_declared"]) == (["a", "b"], True)
         database.run("ALTER TABLE t ADD COLUMN later int", "UPDATE t SET a = 2, n = 2")
