@@ -48,8 +48,6 @@ _NAMES_ONLY = re.compile(
     r"(\[\d+:\d+\] )?mapping set to strict, "
     r"dynamic introduction of \[[^\]]*\] within \[[^\]]*\] is not allowed"
 )
-_NO_TARGET = "no write index is defined for alias"
-"""How Elasticsearch begins what it says of an alias of two indexes."""
 _WAIT_STATUSES = (408, 429)
 _VERSIONS = ",items.*._version"
 """What an address ends in that asks for the documents' versions, too."""
@@ -209,7 +207,7 @@ def outcome_of(item: Mapping[str, Any]) -> Outcome:
         return APPLIED  # what was to be deleted is not there
     error = error or {}
     kind, reason = str(error.get("type", "")), str(error.get("reason", ""))
-    if status in (401, 403) or kind in BLOCKS or kind in NO_SHARD or reason.startswith(_NO_TARGET):
+    if status in (401, 403) or kind in BLOCKS or kind in NO_SHARD:
         raise Client.refusal(status, {"error": error})
     if status >= 500 or status in _WAIT_STATUSES or kind == "shard_not_found_exception":
         return Deferred(1.0, f"{kind}: {reason}")  # the server's trouble, never the row's
