@@ -197,6 +197,8 @@ class Source(Protocol):
     """
 
     kind: str
+    connector_class: str
+    """The Java class of its connector, which Connect must have."""
 
     @property
     def address(self) -> str:

@@ -81,7 +81,7 @@ def misread(kind: str, records: Sequence[Mapping[str, Any]], schema: TableSchema
         return ""
     module, _, name = _MISREAD[kind].partition(":")
     look = getattr(import_module(module), name)
-    return ", ".join(sorted({told for one in records for told in look(one.get("after") or {}, schema)}))
+    return ", ".join(sorted({told for one in records for told in look(one, schema)}))
 
 
 def newest_beat(kind: str, records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -62,7 +62,7 @@ class History:
         """Return topic → its ``id``, and ``last``: partition → offset and time of one of its last records."""
         try:
             known: dict[str, dict[str, Any]] = json.loads(self._file.read_bytes())
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
             return {}
         epochs = {table.topic: table.epoch for table in self._spec.tables}
         return {topic: told for topic, told in known.items() if epochs.get(topic) == told["epoch"]}
@@ -75,7 +75,7 @@ class History:
         """
         try:
             noted: dict[str, dict[str, Any]] = json.loads(self._file.read_bytes())
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
             return
         forget(self._spec.checkpoint, [topic for topic in noted if topic not in self._known])
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from headrace.config.pipeline import TableSpec, write_private
 from headrace.model.errors import HeadraceError, SourceError
 
-__all__ = ["Ranges", "Settled", "Span", "forget", "mend", "parts", "planned", "repartitioned", "settled_last"]
+__all__ = ["Ranges", "Settled", "Span", "forget", "parts", "planned", "repartitioned", "settled_last"]
 
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) → first offset and the one after the last."""
@@ -79,25 +79,6 @@ def parts(gone: Ranges, most: int) -> Iterator[Ranges]:
     while left:
         yield {place: (begin, min(end, begin + share)) for place, (begin, end) in left.items()}
         left = {place: (begin + share, end) for place, (begin, end) in left.items() if begin + share < end}
-
-
-def mend(checkpoint: Path) -> None:
-    """Remove the last files of a checkpoint as far as a power cut has left them empty.
-
-    What they told is planned, and applied, once more.
-    """
-    for name in ("offsets", "commits"):
-        numbers = sorted(
-            (int(p.name) for p in (checkpoint / name).glob("*") if p.name.isdigit()), reverse=True
-        )
-        for number in numbers:
-            path = checkpoint / name / str(number)
-            if path.read_bytes().strip(b"\0 \n"):
-                break
-            path.unlink()
-            path.with_name(f".{number}.crc").unlink(missing_ok=True)
-            for commit in (str(number), f".{number}.crc"):
-                (checkpoint / "commits" / commit).unlink(missing_ok=True)
 
 
 def forget(checkpoint: Path, topics: Collection[str]) -> None:

@@ -6,14 +6,13 @@ installation, whose positions mean something else, a copy of this one, a driver 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from headrace.config.pipeline import PipelineSpec, write_private
+from headrace.config.holders import holders, remember
+from headrace.config.pipeline import PipelineSpec
 from headrace.model.change import Change
 from headrace.model.claim import Claim
 from headrace.model.errors import SinkError
@@ -73,13 +72,13 @@ class Holding:
 
 def _take(spec: PipelineSpec, sink: Sink) -> PipelineSpec:
     schemas = [table.schema_ for table in spec.tables]
-    known = _remembered(spec.owner)
+    known = holders(spec.owner) or []
     claim = Claim.new(spec.sink, spec.home, engine=True)
     standing = sink.claims(schemas)
     _refuse_others(spec.sink, standing, known)
     # Before the claim is made: a driver that dies between the two still knows its own mark.
     # Older ones stay known: a store that was restored from a backup shows one of them.
-    _remember(spec.owner, [claim.holder, *known][:_REMEMBERED])
+    remember(spec.owner, [claim.holder, *known][:_REMEMBERED])
     if sink.claim(schemas, claim, standing):
         _refuse_others(spec.sink, sink.claims(schemas), known)
         raise _fenced(spec.sink, None)
@@ -87,18 +86,6 @@ def _take(spec: PipelineSpec, sink: Sink) -> PipelineSpec:
         time.sleep(_NOTICED_S)
     _ours.add(claim.holder)
     return spec.model_copy(update={"holder": claim.holder})
-
-
-def _remembered(owner: Path) -> list[str]:
-    try:
-        holders: list[str] = json.loads(owner.read_bytes())
-    except FileNotFoundError:
-        return []
-    return holders
-
-
-def _remember(owner: Path, holders: Sequence[str]) -> None:
-    write_private(owner, json.dumps(holders))
 
 
 def _refuse_others(sink: str, standing: Mapping[TableId, Claim], known: Iterable[str]) -> None:

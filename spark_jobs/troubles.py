@@ -63,7 +63,7 @@ class Troubles:
     def _load(self) -> dict[str, Trouble]:
         try:
             stored = json.loads(self._file.read_bytes())
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
             return {}
         found = {name: Trouble(**told) for name, told in stored.items() if name in self._tables}
         return {name: one for name, one in found.items() if not self._is_over(name, one)}

@@ -19,9 +19,9 @@ from headrace.config.pipeline import EngineSpec, PipelineSpec
 from headrace.model.errors import HeadraceError
 from spark_jobs.apply import sink_of
 from spark_jobs.batch import Batches
+from spark_jobs.checkpoint import mend, put_aside
 from spark_jobs.desk import Desk
 from spark_jobs.explain import TOPIC_MISSING, explain
-from spark_jobs.offsets import mend
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress, replace_json
 from spark_jobs.stream import start_query
@@ -147,6 +147,10 @@ class Watch:
 
     def _load(self, path: Path, stamp: tuple[int, int]) -> _Running:
         spec = PipelineSpec.model_validate_json(path.read_bytes())
+        if aside := put_aside(spec.checkpoint):
+            _log.error(
+                "the checkpoint of %s is damaged and lies in %s; all is applied anew", spec.sink, aside
+            )
         progress = Progress(self._engine.progress / f"{spec.sink}.json", spec)
         progress.state("starting" if spec.runs else "paused")
         turn = self._turns.setdefault(path, threading.Lock())

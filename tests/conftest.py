@@ -44,6 +44,8 @@ def stack() -> Iterator[RunningStack]:
 
 
 @pytest.fixture(scope="session")
-def context(stack: RunningStack) -> Context:
-    """Return the control plane of the stack that tests share."""
-    return open_context(stack.home.root)
+def context(stack: RunningStack) -> Iterator[Context]:
+    """Return the control plane of the stack that tests share; what the engine wrote was whole to it."""
+    made = open_context(stack.home.root)
+    yield made
+    assert not list(made.checkpoints.glob(".*.damaged-*")), "a checkpoint that nobody damaged was put aside"

@@ -32,7 +32,7 @@ from connectors.postgres.encryption import check_encryption
 from connectors.postgres.give_way import give_way, yielding
 from connectors.postgres.locks import read_locks
 from connectors.postgres.lookup import PostgresLookup
-from connectors.postgres.properties import connector_properties, pattern
+from connectors.postgres.properties import CONNECTOR_CLASS, connector_properties, pattern
 from connectors.postgres.pulse import Pulse
 from connectors.postgres.session import Session, session
 from connectors.postgres.watch import PostgresWatch
@@ -81,6 +81,7 @@ class PostgresSource:
     """
 
     kind = "postgres"
+    connector_class = CONNECTOR_CLASS
 
     def __init__(
         self,

@@ -10,8 +10,9 @@ from connectors.postgres.fence import first_statements
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["connector_properties", "pattern"]
+__all__ = ["CONNECTOR_CLASS", "connector_properties", "pattern"]
 
+CONNECTOR_CLASS = "io.debezium.connector.postgresql.PostgresConnector"
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 _UNSAFE = re.compile(r"[\x00-/:-@\[-^`{-\x7f]")
 _DOT = r"\."
@@ -75,7 +76,7 @@ def connector_properties(
             hint="Use a key file without passphrase that only its owner may read.",
         )
     return {
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "connector.class": CONNECTOR_CLASS,
         "tasks.max": "1",
         **_database(address, host, capture, version),
         **_scope(capture, unread),

@@ -30,12 +30,15 @@ class _Specimen:
         literal: The value in SQL.
         told: As a connector tells it that reads it right.
         of: What columns mean whose values are read in the same way. Ranges are of no kind of their own.
+        streamed: Whether only the stream tells it so. What a read row tells of such values is in doubt, and
+            looked up by the row's key.
     """
 
     type: str
     literal: str
     told: Any
     of: frozenset[LogicalType]
+    streamed: bool = False
 
 
 def _micros(*moments: str) -> list[int]:
@@ -66,9 +69,13 @@ _SPECIMENS = {
     "specimen_money": _Specimen("money", "1234.56::numeric::money", "1234.56", _MONEY),
     "specimen_double": _Specimen("double precision", "123456789.12345679", 123456789.12345679, _FLOAT),
     "specimen_date": _Specimen("date", "'0001-01-01'", -719162, _DATE),
+    "specimen_ancient": _Specimen("date", "'0044-03-15 BC'", -735160, _DATE, streamed=True),
+    "specimen_endless": _Specimen("date", "'infinity'", 2_146_033_979, _DATE, streamed=True),
     "specimen_timestamp": _Specimen(
         "timestamp", "'1500-02-28 12:34'", _micros("1500-02-28 12:34")[0], _TIMESTAMP
     ),
+    "specimen_antique": _Specimen("timestamp", "'0044-03-15 12:00 BC'", -63_517_780_800_000_000, _TIMESTAMP),
+    "specimen_never": _Specimen("timestamp", "'-infinity'", -(1 << 63), _TIMESTAMP),
     "specimen_instant": _Specimen(
         "timestamp with time zone", "'0044-03-15 12:00+00 BC'", "-0043-03-15T12:00:00.000000Z", _INSTANT
     ),
@@ -103,18 +110,22 @@ def holds(row: Mapping[str, Any]) -> bool:
     return bool(row.get("id") == _ROW)
 
 
-def misread(row: Mapping[str, Any], schema: TableSchema | None = None) -> list[str]:
+def misread(record: Mapping[str, Any], schema: TableSchema | None = None) -> list[str]:
     """Return the types of which a row of the heartbeat's table arrived with another value.
 
     With a ``schema`` only those count whose values are read as some of its columns are. A table without
-    specimens, of a source that was added by an older version, tells nothing.
+    specimens, or without some, of a source that was added by an older version, tells nothing of them.
     """
+    row, is_read = record.get("after") or {}, record.get("op") == "r"
     if not holds(row):
         return []
     meant = {column.type for column in schema.told} if schema else set(LogicalType)
     found = {
         specimen.type
         for name, specimen in _SPECIMENS.items()
-        if name in row and row[name] != specimen.told and specimen.of & meant
+        if name in row
+        and row[name] != specimen.told
+        and specimen.of & meant
+        and not (is_read and specimen.streamed)
     }
     return sorted(found)

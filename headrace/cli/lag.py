@@ -142,6 +142,8 @@ def register(app: typer.Typer) -> None:
         Slot lag: bytes of WAL the database keeps. Lag records: offsets a sink has not settled.
         Latency: commit → applied, per change. Freshness: the sink shows the table as of so long ago.
 
+        The exit code is 1 when anything is degraded, failed or resync_required; catching up is well.
+
         Example: `headrace lag --watch`; `headrace lag --wait 30 && run-what-reads-the-index`
         """
         if watch and wait is not None:
@@ -163,7 +165,10 @@ def register(app: typer.Typer) -> None:
                     hint="headrace lag",
                 )
             return
-        _print(look(), as_json=as_json)
+        report = look()
+        _print(report, as_json=as_json)
+        if not watch and not report.is_well:
+            raise typer.Exit(1)
         while watch:
             time.sleep(interval)
             try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.config.holders import holders, remember
 from headrace.config.pipeline import write_private
 from headrace.control.context import Context
 from headrace.control.registry import Registry
@@ -50,8 +50,7 @@ def claim_targets(
         raise _taken(name, others[0])
     claim = Claim.new(name, home, engine=False)
     path = owner_file(context, name)
-    known = json.loads(path.read_bytes()) if path.exists() else []
-    write_private(path, json.dumps([claim.holder, *known]))
+    remember(path, [claim.holder, *(holders(path) or [])])
     if sink.claim(schemas, claim, standing):
         raise _taken(name, next(iter(sink.claims(schemas).values()), claim))
 
@@ -78,7 +77,7 @@ def strangers(
 ) -> dict[TableId, Claim]:
     """Return the claims upon targets that are neither this sink's own nor of before it noted them."""
     path, home = owner_file(context, name), installation(context)
-    known = json.loads(path.read_bytes()) if path.exists() else None
+    known = holders(path)
     standing = sink.claims(schemas)
     if known is None:
         return {table: claim for table, claim in standing.items() if claim.home != home}

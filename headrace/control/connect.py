@@ -169,10 +169,10 @@ class Connect:
         found: dict[str, str] = self._call("GET", f"/connectors/{name}/config", missing={})
         return found
 
-    def converts(self, name: str) -> bool:
-        """Return whether the worker has a converter of this class."""
+    def plugins(self) -> frozenset[str]:
+        """Return the classes that the worker has: of connectors, converters and transformations."""
         found: list[dict[str, str]] = self._call("GET", "/connector-plugins?connectorsOnly=false")
-        return name in (plugin["class"] for plugin in found)
+        return frozenset(plugin["class"] for plugin in found)
 
     def offset(self, name: str) -> dict[str, Any]:
         """Return the source position Connect has stored; empty when there is none."""

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from headrace.config.pipeline import write_private
 from headrace.control.context import Context
 from headrace.control.follow import BY_ITSELF, PENDING
@@ -23,6 +25,7 @@ from headrace.model.schema import TableId
 
 __all__ = ["Debt", "Debts", "forget"]
 
+_TOLD = TypeAdapter(dict[str, list[tuple[str, tuple[str, str], int]]])
 _UNREAD = "COLUMNS_UNREAD"
 _BROKEN_OFF = (Phase.ABORTED.value, Phase.FAILED.value)
 _OVER = (*_BROKEN_OFF, Phase.COMPLETED.value, Phase.UNFINISHED.value)
@@ -88,16 +91,23 @@ class Debts:
 
     def _read(self) -> list[Debt]:
         try:
-            told = json.loads(self._path.read_bytes())
+            told = _TOLD.validate_json(self._path.read_bytes())["debts"]
         except FileNotFoundError:
             return []
-        if isinstance(told, dict) and "debts" in told:
-            return [Debt(sink, TableId(*table), since_ms) for sink, table, since_ms in told["debts"]]
-        # Of an older version, which knew neither whom nor since when.
-        tables = told["tables"] if isinstance(told, dict) else told
-        sinks = [s for s in self._registry.sinks(self._source) if s.on_schema_change in BY_ITSELF]
+        except (ValueError, KeyError):  # damaged, or of an older version: whatever it said, this settles it
+            return self._everything()
+        return [Debt(sink, TableId(*table), since_ms) for sink, table, since_ms in told]
+
+    def _everything(self) -> list[Debt]:
         since_ms = self._registry.moment(self._source)
-        return [Debt(sink.name, TableId(*table), since_ms) for sink in sinks for table in tables]
+        topics = {table.topic: table.schema.table for table in self._registry.source(self._source).tables}
+        sinks = (s for s in self._registry.sinks(self._source) if s.on_schema_change in BY_ITSELF)
+        return [
+            Debt(sink.name, topics[topic], since_ms)
+            for sink in sinks
+            for topic in sink.tables
+            if topic in topics
+        ]
 
     def _write(self, debts: Sequence[Debt]) -> None:
         if not debts:

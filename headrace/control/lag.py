@@ -128,6 +128,13 @@ class LagReport:
     in_sync_age_seconds: float | None = None
     """What was committed so many seconds before the look, or earlier, is in every store. None: not proven."""
 
+    @property
+    def is_well(self) -> bool:
+        """Return whether nothing is degraded, failed or in need of a resnapshot; catching up is well."""
+        seen = {*(s.state for s in self.sources), *(s.state for s in self.sinks)}
+        seen |= {table.state for table in self.tables}
+        return not seen & {State.DEGRADED, State.FAILED, State.RESYNC_REQUIRED}
+
     def shows(self, seconds: float) -> bool:
         """Return whether every sink shows what was committed so many seconds before the look began."""
         return self.in_sync_age_seconds is not None and self.in_sync_age_seconds < seconds

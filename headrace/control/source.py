@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from connectors import registry as kinds
-from connectors.base import BOUNDED_CONVERTER, WHILE_AWAY, Capture, Keys, Source
+from connectors.base import WHILE_AWAY, Capture, Keys, Source
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.alone import only_one
 from headrace.control.capture import capture_of, secret_of, source_of
@@ -30,6 +30,7 @@ from headrace.control.source_remove import Say, remove, stop_and_forget, unregis
 from headrace.control.streaming import wait_streaming
 from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
+from headrace.control.worker import bounds, missing, refuse_without
 from headrace.model.errors import HeadraceError, SourceError, UsageError
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId, TableSchema
@@ -78,10 +79,11 @@ def add(
         wanted = list(tables) or source.tables(schemas)
         # Without a choice all were taken, and what comes later is new.
         left_out = set(source.tables(sorted({t.schema for t in tables}))) - set(wanted) if tables else set()
-        settings = _bounded(context, settings, say)
+        plugins = _fit_worker(context, source)
+        settings = settings.model_copy(update={"bounded": bounds(plugins)})
         say("checking the database")
         refuse_unmeant(wanted, keys or {}, left)
-        findings = findings_of(source, wanted, keys, settings)
+        findings = [*missing(plugins), *findings_of(source, wanted, keys, settings)]
         fit, unfit = without_unfit(findings, wanted)
         if skip_unfit and fit:
             for table, why in unfit.items():
@@ -169,14 +171,12 @@ def _with_way_out(fit: Sequence[TableId], unfit: Collection[TableId]) -> Iterato
         raise
 
 
-def _bounded(context: Context, settings: SourceSettings, say: Say) -> SourceSettings:
-    """Return the settings with the truth about the worker: whether it can set too large records aside."""
+def _fit_worker(context: Context, source: Source) -> frozenset[str]:
+    """Return the classes that the worker has; refuse one that lacks the connector."""
     with Connect(context.connect_url) as connect:
-        bounded = connect.converts(BOUNDED_CONVERTER)
-    if not bounded:
-        most = settings.max_record_bytes / (1 << 20)
-        say(f"Connect lacks {BOUNDED_CONVERTER}: a record of more than {most:.0f} MiB will stop the source")
-    return settings.model_copy(update={"bounded": bounded})
+        plugins = connect.plugins()
+    refuse_without(plugins, source.connector_class)
+    return plugins
 
 
 def pause(context: Context, name: str) -> list[Finding]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from connectors import registry as kinds
-from connectors.base import BOUNDED_CONVERTER, Capture, Keys, Source, topic_of
+from connectors.base import Capture, Keys, Source, topic_of
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.capture import secret_of
 from headrace.control.connect import Connect
@@ -16,6 +16,7 @@ from headrace.control.kafka import Kafka
 from headrace.control.lost import password_left
 from headrace.control.registry import Registry
 from headrace.control.topics import topics_of
+from headrace.control.worker import missing, refuse_without
 from headrace.model.errors import HeadraceError, SourceError, UsageError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
@@ -81,12 +82,9 @@ def _installation(context: Context, source: Source, capture: Capture) -> Iterato
         yield from _refusal(lambda: refuse_known(Registry(context.registry), capture.source))
     try:
         with Connect(context.connect_url) as connect:
-            if not connect.converts(BOUNDED_CONVERTER):
-                yield Finding.warning(
-                    "CONNECT_LARGE_RECORDS",
-                    f"Connect lacks {BOUNDED_CONVERTER}: a record above the limit stops the source.",
-                    "Put the class on the worker's plugin path and start the worker again.",
-                )
+            plugins = connect.plugins()
+            yield from missing(plugins)
+            yield from _refusal(lambda: refuse_without(plugins, source.connector_class))
             kafka = Kafka(context.kafka_bootstrap)
             if not is_remains(connect, capture):
                 yield from _refusal(lambda: refuse_taken(connect, kafka, source, capture, patience_s=0))

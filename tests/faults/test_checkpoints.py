@@ -74,6 +74,26 @@ def test_a_query_that_lost_its_checkpoint_skips_nothing(mirror: Mirror, tmp_path
         assert rows == wanted(mirror), name
 
 
+@pytest.mark.parametrize("content", ["", "null", '{"things": {"1": [1'], ids=["empty", "null", "cut"])
+def test_a_note_beside_a_checkpoint_is_damaged_and_all_is_applied_anew(mirror: Mirror, content: str) -> None:
+    """A sink forgets nothing of what it noted, and what is damaged at one ends no other."""
+    mirror.pause(*KINDS)
+    mirror.database.run("UPDATE things SET name = name || '.' WHERE id > 200")
+    for short, note in (("search", "troubles.json"), ("cache", "held.json"), ("lake", "targets.json")):
+        (checkpoint(mirror, short) / note).write_text(content)
+    mirror.resume(*KINDS)
+    mirror.settle()
+    aside = list(mirror.context.checkpoints.glob(".*.damaged-*"))
+    assert sorted(path.name.partition(".damaged")[0] for path in aside) == [
+        f".points{short}" for short in sorted(KINDS)
+    ]
+    for path in aside:
+        shutil.rmtree(path)
+    assert mirror.letters == []
+    for name, rows in mirror.stored("things").items():
+        assert rows == wanted(mirror), name
+
+
 def test_a_query_that_lost_its_checkpoint_tells_what_kafka_has_lost_meanwhile(mirror: Mirror) -> None:
     """It knew up to where it had applied, and which rows were behind; Kafka has trimmed the rest."""
     mirror.settle()

@@ -18,6 +18,7 @@ from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.worker import bounds
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
@@ -69,8 +70,7 @@ def place(stack: RunningStack) -> Iterator[Place]:
 
 def test_the_local_worker_has_the_converter_and_says_so(place: Place) -> None:
     with Connect(place.context.connect_url) as connect:
-        assert connect.converts("headrace.connect.BoundedJsonConverter")
-        assert not connect.converts("headrace.connect.NoSuchConverter")
+        assert bounds(connect.plugins())
 
 
 def test_a_row_that_is_too_large_is_set_aside_by_name_and_the_others_go_on(place: Place) -> None:

@@ -66,7 +66,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["sink", "list"], 0),
         (["source", "list"], 0),
         (["source", "show", "shop"], 0),
-        (["lag"], 0),
+        (["lag"], 1),
         (["source", "tables", "decline", "shop", WRITTEN], 0),
         (["dlq", "replay", "--all"], 1),
     ],

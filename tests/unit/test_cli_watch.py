@@ -79,3 +79,14 @@ def test_json_has_a_line_for_each_look_and_ends_as_text_does(look: Callable[...,
 def test_a_first_look_that_fails_ends_it_as_it_ends_any_command(look: Callable[..., None]) -> None:
     look(LOST)
     assert CliRunner().invoke(app, ["lag", "--watch"]).exit_code == 1
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_the_exit_code_says_whether_all_is_well(
+    look: Callable[..., None], state: State, options: list[str]
+) -> None:
+    look(replace(REPORTS[0], sinks=(replace(SINK, state=state),)))
+    done = CliRunner().invoke(app, ["lag", *options])
+    assert state.value in done.stdout
+    assert done.exit_code == (state in (State.DEGRADED, State.FAILED, State.RESYNC_REQUIRED))

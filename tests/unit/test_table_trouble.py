@@ -17,8 +17,9 @@ from headrace.model.position import Position
 from headrace.model.schema import TableSchema
 from sinks.memory import MemorySink
 from spark_jobs.apply import apply_records
+from spark_jobs.checkpoint import mend
 from spark_jobs.held import Holds
-from spark_jobs.offsets import mend, planned
+from spark_jobs.offsets import planned
 from spark_jobs.report import Report
 from spark_jobs.rewind import sweep_again
 from spark_jobs.tables import Tables
