@@ -117,6 +117,6 @@ def test_what_a_damaged_file_has_told_is_settled_by_reading_everything(
 ) -> None:
     file_of(shop.context).parent.mkdir(exist_ok=True)
     file_of(shop.context).write_text(told)
-    assert left(debts) == {(sink, table): "" for sink in ("one", "two") for table in ("a", "b")}
-    change(shop.registry, begin(shop, A, B).id, phase=Phase.COMPLETED)
+    assert left(debts) == {(sink, table): "" for sink in ("one", "two") for table in ("a", "b", "c")}
+    change(shop.registry, begin(shop, *topics).id, phase=Phase.COMPLETED)
     assert left(debts) == {}
