@@ -62,7 +62,7 @@ def connector_properties(
         UsageError: When the address is a socket path, which Java cannot reach (``SOURCE_URL_INVALID``),
             or the client's key has a passphrase.
     """
-    host = address.get("host", "localhost")
+    host = _host(address)
     if host.startswith("/") or "," in host:
         raise UsageError(
             "The connector needs one host name, not a socket directory or a list.",
@@ -84,6 +84,15 @@ def connector_properties(
         **_values(capture),
         **_kafka(capture),
     }
+
+
+def _host(address: Mapping[str, str]) -> str:
+    """Return where Java is to go: libpq asks nobody for the name when it is told the number as well.
+
+    A certificate that is compared with the name is the exception.
+    """
+    number, name = address.get("hostaddr"), address.get("host", "localhost")
+    return number if number and address.get("sslmode") != "verify-full" else name
 
 
 # What role, database and server say is not heeded. Intervals in another style are read as zero years, doubles

@@ -52,7 +52,7 @@ def fresh_database(server_dsn: str, name: str, options: LiteralString = "") -> I
         server.execute(drop)
         server.execute(sql.SQL("CREATE DATABASE {} {}").format(identifier, sql.SQL(options)))
     try:
-        yield Database(urlunsplit(parts._replace(path=f"/{quote(name)}")))
+        yield Database(urlunsplit(parts._replace(path=f"/{quote(name, safe='')}")))
     finally:
         # Another connection, for a test may have killed the server.
         with psycopg.connect(server_dsn, autocommit=True) as server:

@@ -20,11 +20,13 @@ class Wire:
     Args:
         host: Of the server.
         port: Of the server.
+        at: The address at which it listens.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, at: str = "127.0.0.1") -> None:
         self._server = (host, port)
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        family = socket.AF_INET6 if ":" in at else socket.AF_INET
+        self._listening = socket.create_server((at, 0), family=family)
         self._lock = Lock()
         self._mark = b""
         self._upto: int | None = None
@@ -111,9 +113,9 @@ def ended(*both: socket.socket) -> None:
 
 
 @contextmanager
-def wire(host: str, port: int) -> Iterator[Wire]:
-    """Yield a way to a server that can be broken."""
-    opened = Wire(host, port)
+def wire(host: str, port: int, at: str = "127.0.0.1") -> Iterator[Wire]:
+    """Yield a way to a server that can be broken; it begins at an address of this machine."""
+    opened = Wire(host, port, at)
     thread = Thread(target=opened.serve, daemon=True)
     thread.start()
     try:
