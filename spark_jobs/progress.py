@@ -11,11 +11,14 @@ from typing import Any
 
 from headrace.config.pipeline import PipelineSpec, TableSpec
 from headrace.model.errors import HeadraceError, named
-from spark_jobs.latency import Histogram
+from spark_jobs.latency import Recent
 from spark_jobs.report import Report
 
 __all__ = ["Offsets", "Progress", "now_ms", "replace_json"]
 
+
+_LATENCIES_S = 300
+"""Percentiles tell of the changes of so long."""
 
 Offsets = dict[tuple[str, int], int]
 """(topic, partition) → last settled offset."""
@@ -67,7 +70,7 @@ class Progress:
         self._path = path
         self._spec = spec
         self._lock = threading.Lock()
-        self._latency = Histogram()
+        self._latency = Recent(_LATENCIES_S)
         self._value: dict[str, Any] = {
             "sink": spec.sink,
             "state": "starting",
@@ -93,7 +96,7 @@ class Progress:
                 }
                 for table in spec.tables
             },
-            "latency_ms": {"p50": None, "p99": None, "count": 0, "window": "since start"},
+            "latency_ms": {"p50": None, "p99": None, "count": 0, "window_seconds": _LATENCIES_S},
         }
         self._resume()
 
@@ -192,11 +195,6 @@ class Progress:
             self._count(report, now)
             if report.latency.counts:
                 self._latency.merge(report.latency.counts)
-                value["latency_ms"].update(
-                    p50=self._latency.percentile(0.5),
-                    p99=self._latency.percentile(0.99),
-                    count=self._latency.total,
-                )
         self.offsets(settled)
 
     def request(self, report: Report) -> None:
@@ -222,5 +220,8 @@ class Progress:
     def write(self) -> None:
         """Write the file; called after each batch and as a sign of life."""
         with self._lock:
+            recent = self._latency.histogram()
+            told = {"p50": recent.percentile(0.5), "p99": recent.percentile(0.99), "count": recent.total}
+            self._value["latency_ms"].update(told)
             self._value["updated_ms"] = now_ms()
             replace_json(self._path, self._value)

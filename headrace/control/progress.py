@@ -54,7 +54,7 @@ class SinkProgress:
         checked_ms: When the store was asked what it has; None when it has not been.
         applying_since_ms: When a batch of many records was begun; None once the store was asked after it.
         tables: Table → counters.
-        latency_ms: Commit → applied of streamed changes: p50, p99, count.
+        latency_ms: Commit → applied of streamed changes in the last minutes: p50, p99, count, window_seconds.
     """
 
     state: str

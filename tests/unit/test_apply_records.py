@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from sinks.memory import MemorySink
 from spark_jobs.apply import Pause, apply_records
 from spark_jobs.collapse import Collapser
 from spark_jobs.held import Holds
-from spark_jobs.latency import Histogram
+from spark_jobs.latency import Histogram, Recent
 from spark_jobs.report import Report
 from tests.support.small_table import NOTHING_CARRIED, SCHEMA, TABLE, TABLES, apply, change, sink, state
 
@@ -131,6 +132,28 @@ def test_a_percentile_is_at_most_five_percent_off() -> None:
     assert histogram.percentile(0.5) is not None
     assert abs((histogram.percentile(0.5) or 0) - 500) / 500 < 0.06
     assert abs((histogram.percentile(0.99) or 0) - 990) / 990 < 0.06
+
+
+def test_a_slow_hour_is_over_in_the_percentiles_some_minutes_later() -> None:
+    now = [0.0]
+    recent = Recent(300, lambda: now[0])
+
+    def add(milliseconds: float, times: int) -> None:
+        one = Histogram()
+        one.add(milliseconds, times)
+        recent.merge(one.counts)
+
+    for _ in range(60):
+        add(60_000, 100)
+        now[0] += 10
+    assert recent.histogram().total == pytest.approx(3_000, rel=0.11)
+    add(10, 1)
+    assert recent.histogram().percentile(0.5) == pytest.approx(60_000, rel=0.06)
+    now[0] += 320
+    add(10, 1)
+    assert recent.histogram().percentile(0.99) == pytest.approx(10, rel=0.06)
+    now[0] += 331
+    assert recent.histogram().percentile(0.5) is None
 
 
 def test_a_row_that_came_back_and_is_gone_again_by_now_is_no_letter() -> None:
