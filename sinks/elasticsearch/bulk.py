@@ -49,6 +49,8 @@ _NAMES_ONLY = re.compile(
     r"dynamic introduction of \[[^\]]*\] within \[[^\]]*\] is not allowed"
 )
 _WAIT_STATUSES = (408, 429)
+_SHARD_WAIT_S = 2
+"""The table is tried again later; the sink's other tables wait meanwhile."""
 _VERSIONS = ",items.*._version"
 """What an address ends in that asks for the documents' versions, too."""
 _RANK: dict[type, int] = {Applied: 0, Stale: 1, Deferred: 2, Rejected: 3}
@@ -117,12 +119,12 @@ class Bulk:
         client: Where to.
         docs: Most operations in one request.
         size: Largest body of one request in bytes; a single larger operation goes alone.
-        timeout: Seconds that the client waits for an answer. A shard that is away is waited for a quarter of
-            it, so that the cluster has the time to say which one it is.
+        timeout: Seconds that the client waits for an answer. A shard that is away is waited for so much
+            less that the cluster has the time to say which one it is.
     """
 
     def __init__(self, client: Client, docs: int, size: int, timeout: float) -> None:
-        self._shard_wait_s = max(1, int(timeout / 4))
+        self._shard_wait_s = max(1, min(_SHARD_WAIT_S, int(timeout / 4)))
         self._client = client
         self._docs = docs
         self._size = size

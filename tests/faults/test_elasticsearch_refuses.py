@@ -21,7 +21,7 @@ from tests.support.watched import watched
 
 pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(500)]
 
-NAME = "refuses"
+NAME, TABLES = "refuses", ("goods", "others")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,8 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
         stack,
         NAME,
         "CREATE TABLE goods (id int PRIMARY KEY, v text)",
-        "INSERT INTO goods SELECT i, 'v' || i FROM generate_series(1, 200) i",
+        "CREATE TABLE others (id int PRIMARY KEY, v text)",
+        *(f"INSERT INTO {name} SELECT i, 'v' || i FROM generate_series(1, 200) i" for name in TABLES),
     ) as opened:
         opened.settle()
         yield opened
@@ -102,15 +103,44 @@ def test_what_it_refuses_waits_by_name_and_is_there_when_it_is_over(
         assert equal(mirror, f"{NAME}{sink}"), sink
 
 
-def equal(mirror: Mirror, sink: str) -> bool:
-    wanted = {str(key): value for key, value in mirror.database.run("SELECT id, v FROM goods")}
+def test_a_shard_without_a_home_holds_up_its_table_and_no_other(mirror: Mirror) -> None:
+    mirror.settle()
+    search = f"{NAME}search"
+
+    def words(table: str) -> set[tuple[State, str]]:
+        tables = measure(mirror.context).tables
+        return {(t.state, t.reason) for t in tables if (t.sink, t.table) == (search, f"public.{table}")}
+
+    (index,) = ask(mirror, "GET", f"/_alias/{NAME}-public-goods")
+    with watched(mirror.context, lambda: equal(mirror, search)) as seen:
+        with put(mirror, "/_cluster/settings", {"persistent": {"cluster.routing.allocation.enable": "none"}}):
+            ask(mirror, "POST", f"/{index}/_close")
+            ask(mirror, "POST", f"/{index}/_open?wait_for_active_shards=0")
+            for round_ in range(3):
+                mirror.database.run(
+                    *(f"UPDATE {name} SET v = 'shard {round_}' WHERE id > 9" for name in TABLES)
+                )
+                until(lambda: equal(mirror, search, "others"))
+                until(lambda: any("shard" in reason for _, reason in words("goods")))
+                until(lambda: {state for state, _ in words("others")} == {State.STREAMING})
+            assert not mirror.in_sync
+        mirror.settle()
+    assert not seen.false_greens
+    assert not mirror.letters
+    for sink in ("search", "cache", "lake"):
+        for table in TABLES:
+            assert equal(mirror, f"{NAME}{sink}", table), (sink, table)
+
+
+def equal(mirror: Mirror, sink: str, table: str = "goods") -> bool:
+    wanted = {str(key): value for key, value in mirror.database.run(f"SELECT id, v FROM {table}")}
     opened = open_sink(Registry(mirror.context.registry).sink(sink))
     if isinstance(opened, ElasticsearchSink):
         # What is refused would be asked for again, for half a minute.
         opened = ElasticsearchSink(sink, opened.config.model_copy(update={"timeout": 3}))
     try:
         with closing(opened):
-            found = {stored.key: stored.row["v"] for stored in opened.scan(mirror.schema("goods"))}
+            found = {stored.key: stored.row["v"] for stored in opened.scan(mirror.schema(table))}
     except SinkError:
         return False
     return found == wanted
