@@ -12,7 +12,7 @@ from headrace.cli.output import err
 from headrace.cli.show import say_to
 from headrace.control.registry import ResnapshotEntry
 from headrace.control.runs.repository import Phase
-from headrace.control.runs.start import in_words, progress_of
+from headrace.control.runs.words import Words, in_words
 
 __all__ = ["shown"]
 
@@ -26,13 +26,13 @@ def shown(*, as_json: bool, console: Console = err) -> Iterator[Callable[[Resnap
     with Progress(
         BarColumn(), TextColumn("{task.description}", markup=False), console=console, transient=True
     ) as bar:
-        task = bar.add_task("", total=None)
+        task, words = bar.add_task("", total=None), Words()
 
         def look(run: ResnapshotEntry) -> None:
             read = sum(run.counts.get("read", {}).values())
             whole = run.phase not in (Phase.QUEUED.value, Phase.READING.value)
             total = read if whole else max(run.plan.get("estimate", 0), read)
             # Of how much is not known the bar only says that something is done.
-            bar.update(task, description=progress_of(run), completed=read, total=total or None)
+            bar.update(task, description=words.of(run), completed=read, total=total or None)
 
         yield look

@@ -23,7 +23,8 @@ from headrace.control.remedies import read_anew, take_in
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.markers import there
 from headrace.control.runs.repository import Phase, active, all_of, topics_of
-from headrace.control.runs.start import hand_over, in_words, start, wait
+from headrace.control.runs.start import hand_over, start, wait
+from headrace.control.runs.words import in_words
 from headrace.control.snapshot import INITIAL, SnapshotState, initial
 from headrace.control.verdicts import (
     FIRST_LOAD,

@@ -189,7 +189,8 @@ def _read_anew(
     person, as one that is paused or has a sink at rest: columns that change meanwhile are followed, too.
     """
     from headrace.control.runs.repository import Phase
-    from headrace.control.runs.start import in_words, start, wait
+    from headrace.control.runs.start import start, wait
+    from headrace.control.runs.words import in_words
     from headrace.model.errors import HeadraceError
 
     runs: dict[str, None] = {}

@@ -23,7 +23,8 @@ from headrace.control.pipelines import origin_of, rewrite, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runner import ensure_engine
-from headrace.control.runs.start import in_words, start, wait_whole
+from headrace.control.runs.start import start, wait_whole
+from headrace.control.runs.words import in_words
 from headrace.control.sink import opened_sink
 from headrace.control.watcher import look_now
 from headrace.model.errors import SinkError

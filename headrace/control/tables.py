@@ -36,7 +36,8 @@ from headrace.control.newcomers import listed, named
 from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import active, topics_of
-from headrace.control.runs.start import in_words, sinks_of, start, wait_whole
+from headrace.control.runs.start import sinks_of, start, wait_whole
+from headrace.control.runs.words import in_words
 from headrace.control.sink import opened_sink
 from headrace.control.targets import begin, create, refuse_shared
 from headrace.control.topics import topics_of as every_topic

@@ -10,14 +10,16 @@ from rich.text import Text
 
 from headrace.cli.run_bar import shown
 from headrace.control.registry import ResnapshotEntry
-from headrace.control.runs.start import in_words, progress_of
-
-NOW = 1_800_000_000_000
+from headrace.control.runs.words import Words, in_words
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.control.runs.start.now_ms", lambda: NOW)
+class Clock:
+    """Seconds that go by when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def run(phase: str = "reading", read: int = 0, estimate: int = 0, **more: str) -> ResnapshotEntry:
@@ -25,7 +27,7 @@ def run(phase: str = "reading", read: int = 0, estimate: int = 0, **more: str) -
         id="3f2a",
         source="shop",
         phase=phase,
-        begun_ms=NOW - 10_000,
+        begun_ms=1,
         plan={"estimate": estimate},
         counts={"read": {"shop.public.orders": read}} if read else {},
         wanted=more.get("wanted", ""),
@@ -39,28 +41,50 @@ def run(phase: str = "reading", read: int = 0, estimate: int = 0, **more: str) -
         (run("queued", reason="waits for run 77"), "run 3f2a: queued; waits for run 77"),
         (run(), "run 3f2a: reading"),
         (run(read=5_000, estimate=20_000),
-         "run 3f2a: reading; about 5,000 rows, 500 rows/s, about 30 s left"),
-        (run(read=5_000, estimate=4_000), "run 3f2a: reading; about 5,000 rows, 500 rows/s"),
-        (run(read=5_000, wanted="pause"), "run 3f2a: paused while reading; about 5,000 rows, 500 rows/s"),
+         "run 3f2a: reading; about 5,000 rows, 400 rows/s, about 38 s left"),
+        (run(read=5_000, estimate=4_000), "run 3f2a: reading; about 5,000 rows, 400 rows/s"),
+        (run(read=1_000, estimate=4_000), "run 3f2a: reading; about 1,000 rows"),
+        (run(read=5_000, wanted="pause"), "run 3f2a: paused while reading; about 5,000 rows"),
         (run("applying", read=5_000), "run 3f2a: applying"),
     ],
 )  # fmt: skip
 def test_a_run_in_words(seen: ResnapshotEntry, words: str) -> None:
-    assert progress_of(seen) == words
+    clock = Clock()
+    said = Words(clock)
+    said.of(run(read=1_000))
+    clock.now += 10
+    assert said.of(seen) == words
 
 
-def test_words_are_said_when_they_change() -> None:
-    said: list[str] = []
-    see = in_words(said.append)
-    for seen in (run("queued"), run("queued"), run("applying"), run("applying")):
+def test_the_rate_is_of_late_and_without_pauses() -> None:
+    clock = Clock()
+    said, read = Words(clock), 0
+    for rate in (10, 1_000):
+        for _ in range(60):
+            clock.now, read = clock.now + 1, read + rate
+            last = said.of(run(read=read))
+        assert last.endswith(f", {rate:,} rows/s")
+    said.of(run(read=read, wanted="pause"))
+    clock.now += 3_600
+    said.of(run(read=read))
+    clock.now += 2
+    assert said.of(run(read=read + 200)).endswith(", 100 rows/s")
+
+
+def test_words_are_said_when_the_state_changes_and_else_now_and_then() -> None:
+    clock, said = Clock(), list[str]()
+    see = in_words(said.append, clock)
+    for seen in (run("queued"), run("queued"), *(run(read=n) for n in range(1, 60)), run("applying")):
         see(seen)
-    assert said == ["run 3f2a: queued", "run 3f2a: applying"]
+        clock.now += 0.2
+    assert [said[0], said[-1]] == ["run 3f2a: queued", "run 3f2a: applying"]
+    assert len(said) == 5
 
 
 @pytest.mark.parametrize(
     ("seen", "filled", "words"),
     [
-        (run(read=10_000, estimate=20_000), 20, "10,000 rows, 1,000 rows/s, about 10 s left"),
+        (run(read=10_000, estimate=20_000), 20, "10,000 rows"),
         (run(read=30_000, estimate=20_000), 40, "30,000 rows"),
         (run("applying", read=30_000, estimate=40_000), 40, "run 3f2a: applying"),
     ],

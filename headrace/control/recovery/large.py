@@ -22,7 +22,8 @@ from headrace.control.recovery.job import Job
 from headrace.control.registry import SourceTableEntry
 from headrace.control.remedies import recover
 from headrace.control.runs.repository import Phase, active, insert, run_of, topics_of
-from headrace.control.runs.start import MAX_LATENCY_MS, hand_over, in_words, wait
+from headrace.control.runs.start import MAX_LATENCY_MS, hand_over, wait
+from headrace.control.runs.words import in_words
 from headrace.control.verdicts import LEFT_TO_RUN, standing
 from headrace.model.errors import HeadraceError, SourceError, StackError
 from headrace.model.schema import TableId

@@ -17,7 +17,6 @@ from headrace.control.registry import (
     SinkEntry,
     SourceEntry,
     SourceTableEntry,
-    now_ms,
 )
 from headrace.control.remedies import recover
 from headrace.control.runner import ensure_engine, runs_now
@@ -38,6 +37,7 @@ from headrace.control.runs.repository import (
     topics_of,
     wish,
 )
+from headrace.control.runs.words import in_words
 from headrace.model.errors import SinkError, SourceError, StackError, UsageError
 from headrace.model.schema import TableId
 
@@ -47,11 +47,9 @@ __all__ = [
     "Swept",
     "abort",
     "hand_over",
-    "in_words",
     "marks_of",
     "pause",
     "plan",
-    "progress_of",
     "resnapshot",
     "resume",
     "sinks_of",
@@ -191,19 +189,6 @@ def resnapshot(
     return swept_by(wait(context, run.id, see=in_words(say)))
 
 
-def in_words(say: Say) -> See:
-    """Return what tells a run in words, whenever they change."""
-    told = ""
-
-    def see(run: ResnapshotEntry) -> None:
-        nonlocal told
-        if (now := progress_of(run)) != told:
-            say(now)
-            told = now
-
-    return see
-
-
 def wait(context: Context, name: str, *, patient: bool = False, see: See = lambda _: None) -> ResnapshotEntry:
     """Return the run when it is completed.
 
@@ -252,22 +237,6 @@ def wait_whole(context: Context, name: str, *, see: See = lambda _: None) -> Non
     """
     run = wait(context, name, see=see)
     raise_left_out(Registry(context.registry).source(run.source), run)
-
-
-def progress_of(run: ResnapshotEntry) -> str:
-    """Return one line on how far a run is."""
-    read = sum(run.counts.get("read", {}).values())
-    words = [
-        f"run {run.id}: paused while {run.phase}" if run.wanted == "pause" else f"run {run.id}: {run.phase}"
-    ]
-    if run.phase == Phase.READING.value:
-        seconds = max(0.001, (now_ms() - run.begun_ms) / 1000)
-        rate, estimate = read / seconds, max(0, run.plan.get("estimate", 0) - read)
-        left = f", about {estimate / rate:.0f} s left" if rate >= 1 and estimate else ""
-        words.append(f"about {read:,} rows, {rate:,.0f} rows/s{left}" if read else "")
-    if run.reason:
-        words.append(run.reason)
-    return "; ".join(filter(None, words))
 
 
 def swept_by(run: ResnapshotEntry) -> list[Swept]:
