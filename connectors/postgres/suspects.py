@@ -97,10 +97,13 @@ def check_values(
         )
         yield Finding.warning("SOURCE_VALUES_UNSEEN", message, "See docs/types.md for which those are.")
         return
-    for number, (name, _, what) in enumerate(suspects):
+    for number, (name, condition, what) in enumerate(suspects):
         if answer[str(number)]:
             message = f"{table}: column {name} holds {what}."
-            yield Finding.error("SOURCE_VALUES", message, "Correct such values, or leave the table out.")
+            those = sql.SQL(condition).format(sql.Identifier(name))
+            seen = sql.SQL("SELECT * FROM {} WHERE {}").format(identifier(table), those).as_string()
+            mend = "correct these, or leave the column out with --leave-out"
+            yield Finding.error("SOURCE_VALUES", message, f"{seen}  -- {mend}")
 
 
 def values_now(connection: Session, tables: Iterable[TableSchema]) -> dict[TableId, Finding]:

@@ -67,6 +67,11 @@ def test_a_value_that_would_arrive_as_another_is_found_before(
     (error,) = [f for f in PostgresSource(database.dsn).preflight([table]) if f.severity is Severity.ERROR]
     assert error.code == "SOURCE_VALUES"
     assert "the Value" in error.message
+    statement, _, mend = error.hint.partition("  -- ")
+    assert [key for key, _ in database.run(statement)] == [2]
+    assert "--leave-out" in mend
+    left = PostgresSource(database.dsn, leave_out={table: ("the Value",)})
+    assert [f for f in left.preflight([table]) if f.severity is Severity.ERROR] == []
 
 
 def test_a_domain_over_an_array_is_captured_only_where_the_log_has_the_old_row(database: Database) -> None:

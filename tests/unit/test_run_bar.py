@@ -58,7 +58,7 @@ def test_a_run_in_words(seen: ResnapshotEntry, words: str) -> None:
 
 def test_the_rate_is_of_late_and_without_pauses() -> None:
     clock = Clock()
-    said, read = Words(clock), 0
+    said, read, last = Words(clock), 0, ""
     for rate in (10, 1_000):
         for _ in range(60):
             clock.now, read = clock.now + 1, read + rate
