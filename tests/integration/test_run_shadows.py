@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from typer.testing import CliRunner
 
+from headrace.cli.main import app
 from headrace.control import lag, sink
 from headrace.control.recovery.left_out import LeftOut, tell
 from headrace.control.registry import Registry
@@ -101,7 +103,9 @@ class Beside:
 
     def wanted(self) -> dict[str, dict[str, Any]]:
         """Return the rows that the database has."""
-        return {str(key): {"id": key, "v": v} for key, v in self.mirror.database.run("TABLE things")}
+        return {
+            str(row["id"]): row for (row,) in self.mirror.database.run("SELECT to_jsonb(t) FROM things t")
+        }
 
     def assert_equal(self) -> None:
         """Fail unless status is green, every store holds what the database does, and no shadow is left."""
@@ -120,6 +124,17 @@ class Beside:
         assert {name.partition(".")[0] for name in found["engine"]} == set(SINKS)
         return str(told["hint"].split()[3])
 
+    def followed(self) -> None:
+        """Carry out what status tells of the table, as often as it tells something."""
+        for _ in range(8):
+            until(lambda: any(remedy for _, remedy in self.told()) or self.mirror.in_sync, why=self.told)
+            remedies = sorted({remedy for _, remedy in self.told() if remedy})
+            if not remedies:
+                return
+            _, words = steps(remedies[0])
+            CliRunner().invoke(app, [*words, "--home", str(self.mirror.stack.home.root)])
+        pytest.fail(f"there is no end to what is told: {self.told()}")
+
     def mended(self) -> None:
         """Carry out what is told until all is well: the table is read anew, and many rows may go."""
         (remedy,) = {remedy for _, remedy in self.told()}
@@ -134,9 +149,9 @@ def beside(stack: RunningStack) -> Iterator[Beside]:
     with mirrored(
         stack,
         NAME,
-        "CREATE TABLE things (id int PRIMARY KEY, v text)",
+        "CREATE TABLE things (id int PRIMARY KEY, v text, n int)",
         "CREATE TABLE others (id int PRIMARY KEY)",
-        "INSERT INTO things SELECT i, 'v' || i FROM generate_series(1, 300) i",
+        "INSERT INTO things SELECT i, 'v' || i, i FROM generate_series(1, 300) i",
     ) as made:
         made.settle()
         yield Beside(made)
@@ -207,6 +222,28 @@ def test_a_recovery_leaves_no_shadow_of_the_life_before(beside: Beside) -> None:
     run = beside.unfinished()
     beside.headrace("recover", NAME)
     assert json.loads(beside.headrace("resnapshot", "show", run, "--json"))["state"] == "aborted"
+    beside.assert_equal()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ADD COLUMN more int DEFAULT 5",
+        "ALTER COLUMN n TYPE bigint",
+        "DROP COLUMN more",
+        "ALTER COLUMN n TYPE text",
+    ],
+)
+def test_columns_that_change_while_shadows_wait_are_in_what_is_served_then(
+    beside: Beside, statement: str
+) -> None:
+    beside.lost()
+    beside.condemned()
+    beside.unfinished()
+    beside.mirror.database.run(
+        f"ALTER TABLE things {statement}", "UPDATE things SET n = '2147483647' WHERE id = 3"
+    )
+    beside.followed()
     beside.assert_equal()
 
 
