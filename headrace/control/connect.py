@@ -49,12 +49,14 @@ class ConnectorState:
         task: The same of its one task; ``ABSENT`` before it exists.
         trace: What the error says, masked; empty when there is none.
         position_lost: Whether the error is that the database no longer has what was to be read next.
+        stuck: Whether it ends so at each start, for it was told to read anew what it cannot.
     """
 
     connector: str
     task: str
     trace: str
     position_lost: bool = False
+    stuck: bool = False
 
     @property
     def running(self) -> bool:
@@ -153,6 +155,7 @@ class Connect:
             task=tasks[0].get("state", "ABSENT"),
             trace=_essence(trace),
             position_lost="is no longer available on the server" in trace,
+            stuck="Cannot serialize chunk information" in trace,
         )
 
     def settled(self, name: str) -> ConnectorState:

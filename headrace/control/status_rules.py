@@ -97,18 +97,15 @@ def _source(seen: SourceSeen) -> Verdict:
 def _connector(seen: SourceSeen) -> Verdict | None:
     """Return the word for a connector that does not run."""
     name, connector = seen.entry.name, seen.connector
+    resume, anew = f"headrace source resume {name}", START_OVER.format(name=name)
     if connector is None or connector.running:
         return None
     if connector.failed:
-        return Verdict(State.FAILED, connector.trace, f"headrace source resume {name}")
+        return Verdict(State.FAILED, connector.trace, anew if connector.stuck else resume)
     if connector.connector in ("PAUSED", "STOPPED"):
-        return Verdict(
-            State.PAUSED,
-            "the source is paused; the database keeps its WAL",
-            f"headrace source resume {name}",
-        )
+        return Verdict(State.PAUSED, "the source is paused; the database keeps its WAL", resume)
     if connector.connector == "ABSENT":
-        return Verdict(State.FAILED, "Connect has lost the connector", START_OVER.format(name=name))
+        return Verdict(State.FAILED, "Connect has lost the connector", anew)
     if not seen.loaded and not seen.attempts:
         return Verdict(State.SETUP, "the connector is starting")
     return Verdict(State.DEGRADED, f"the connector is {connector.task.lower()}")

@@ -9,13 +9,15 @@ import pytest
 import redis
 
 from headrace.config.source import SourceSettings
-from headrace.control import sink, source
+from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry
 from headrace.control.runs import start as runs
 from tests.support.database import Database, fresh_database
+from tests.support.mirror import mirrored
+from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle
+from tests.support.waiting import settle, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(400)]
 
@@ -94,3 +96,29 @@ def test_keys_of_every_kind_are_read_whole(database: Database, context: Context,
                 json.loads(value)["n"] for value in cache.mget(sorted(cache.scan_iter(f"keys:{table}:*")))
             ]
             assert sorted(held) == sorted(n for (n,) in database.run(f"SELECT n FROM {table}")), table
+
+
+def test_an_order_of_somebody_else_that_ends_the_connector_at_each_start_is_recovered_from(
+    stack: RunningStack,
+) -> None:
+    """P7. Our own orders leave such a key out; somebody may write one into the table of orders."""
+    keys = "CREATE TABLE tagged (tags text[] PRIMARY KEY, n int)"
+    rows = "INSERT INTO tagged SELECT ARRAY['t' || i], i FROM generate_series(1, 100) i"
+    with mirrored(stack, "ordered", keys, "CREATE TABLE t (id int PRIMARY KEY)", rows) as mirror:
+        mirror.settle()
+        order = json.dumps({"type": "incremental", "data-collections": ["public.tagged"]})
+        mirror.database.run(
+            f"INSERT INTO headrace.ordered_signal VALUES ('raw', 'execute-snapshot', '{order}')"
+        )
+
+        def told() -> lag.SourceLag:
+            return next(one for one in lag.measure(mirror.context).sources if one.source == "ordered")
+
+        until(lambda: told().remedy == "headrace recover ordered", why=told)
+        assert told().state is lag.State.FAILED
+        mirror.database.run("INSERT INTO t VALUES (1)", "DELETE FROM tagged WHERE n = 7")
+        carry_out(told().remedy, stack.home.root, mirror.database.run)
+        mirror.settle()
+        for name, found in mirror.stored("tagged").items():
+            assert len(found) == 99, name
+        assert all(len(found) == 1 for found in mirror.stored("t").values())
