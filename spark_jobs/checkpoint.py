@@ -8,18 +8,47 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from spark_jobs.troubles import Trouble
 
 __all__ = ["mend", "put_aside"]
 
+
+class _Emptying(BaseModel):
+    topic: str
+    lsn: int
+    at_ms: int
+    open: list[int]
+
+
+class _History(BaseModel):
+    epoch: int
+    id: str
+    last: dict[str, tuple[int, int]]
+
+
+class _Requested(BaseModel):
+    mark: int
+    letters: list[Any]
+    swept: list[int]
+    swept_mark: int
+    due: bool
+
+
+class _Targets(BaseModel):
+    identities: dict[str, str]
+    refilled: list[str]
+
+
 _Whole = TypeAdapter[Any]
 _NOTES: dict[str, _Whole] = {
-    "emptying.json": TypeAdapter(list[dict[str, Any]]),
+    "emptying.json": TypeAdapter(list[_Emptying]),
     "held.json": TypeAdapter(dict[str, dict[str, list[int]]]),
-    "history.json": TypeAdapter(dict[str, dict[str, Any]]),
-    "requested.json": TypeAdapter(dict[str, dict[str, Any]]),
-    "targets.json": TypeAdapter(dict[str, dict[str, str] | list[str]]),
-    "troubles.json": TypeAdapter(dict[str, dict[str, Any]]),
+    "history.json": TypeAdapter(dict[str, _History]),
+    "requested.json": TypeAdapter(dict[str, _Requested]),
+    "targets.json": TypeAdapter(_Targets),
+    "troubles.json": TypeAdapter(dict[str, Trouble]),
 }
 """File → what it holds, of those beside the query's own."""
 
@@ -33,7 +62,7 @@ def put_aside(checkpoint: Path) -> Path | None:
     for name, whole in _NOTES.items():
         with suppress(FileNotFoundError, NotADirectoryError):
             try:
-                whole.validate_json((checkpoint / name).read_bytes(), strict=True)
+                whole.validate_json((checkpoint / name).read_bytes())
             except ValidationError:
                 aside = checkpoint.with_name(f".{checkpoint.name}.damaged-{int(time.time() * 1000)}")
                 return checkpoint.rename(aside)

@@ -168,7 +168,7 @@ class Watch:
                 mend(running.spec.checkpoint)
                 running.batches.started()
                 running.query = start_query(self._session, running.spec, running.batches)
-            except (HeadraceError, PySparkException, OSError) as error:
+            except (HeadraceError, PySparkException, OSError, ValueError) as error:
                 self._failed(running, error)
         elif not query.isActive:
             running.query = None

@@ -102,7 +102,7 @@ def check_values(
             message = f"{table}: column {name} holds {what}."
             those = sql.SQL(condition).format(sql.Identifier(name))
             seen = sql.SQL("SELECT * FROM {} WHERE {}").format(identifier(table), those).as_string()
-            mend = "correct these, or leave the column out with --leave-out"
+            mend = "correct these, or leave out the table, or the column if it is none of the key"
             yield Finding.error("SOURCE_VALUES", message, f"{seen}  -- {mend}")
 
 

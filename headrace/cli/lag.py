@@ -142,7 +142,7 @@ def register(app: typer.Typer) -> None:
         Slot lag: bytes of WAL the database keeps. Lag records: offsets a sink has not settled.
         Latency: commit → applied, per change. Freshness: the sink shows the table as of so long ago.
 
-        The exit code is 1 when anything is degraded, failed or resync_required; catching up is well.
+        The exit code is 1 when anything is degraded, failed or resync_required; catching up is no error.
 
         Example: `headrace lag --watch`; `headrace lag --wait 30 && run-what-reads-the-index`
         """

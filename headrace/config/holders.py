@@ -16,14 +16,17 @@ _MARKS = TypeAdapter(list[str])
 
 
 def holders(path: Path) -> list[str] | None:
-    """Return the marks, newest first; None when the file is gone or damaged.
+    """Return the marks, newest first; None when there is no file.
 
-    Without it the sink is fenced from its own targets, and ``--take-over`` lets it in.
+    Of a damaged one there are none left: every claim is another's then, until ``--take-over`` lets the sink
+    in.
     """
     try:
         return _MARKS.validate_json(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return None
+    except ValueError:
+        return []
 
 
 def remember(path: Path, marks: Sequence[str]) -> None:

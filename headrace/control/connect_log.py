@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import datetime, timezone
 from pathlib import Path
 
 from headrace.config.secrets import mask_text
@@ -18,12 +19,14 @@ _MOST_BYTES = 1 << 20
 _CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+[\w$]+: (.+)$")
 
 
-def last_error(log: Path, source: str) -> str:
+def last_error(log: Path, source: str, since_ms: int) -> str:
     """Return the cause of the last error that is told of a source's connector; empty when none is.
 
     Args:
-        log: Of a worker that marks its lines with the source, as the local stack has it do.
+        log: Of a worker that marks its lines with the source, and tells their times in UTC, as the local
+            stack has it do.
         source: The source's name.
+        since_ms: What is older is of another source of that name. Unix milliseconds.
     """
     try:
         with log.open("rb") as file:
@@ -32,7 +35,8 @@ def last_error(log: Path, source: str) -> str:
     except OSError:
         return ""
     mark = f"[{source}] "
-    begins = [n for n, line in enumerate(lines) if " ERROR " in line and mark in line]
+    since = datetime.fromtimestamp(since_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+    begins = [n for n, line in enumerate(lines) if " ERROR " in line and mark in line and line > since]
     if not begins:
         return ""
     cause = lines[begins[-1]].partition(mark)[2]

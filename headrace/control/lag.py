@@ -130,7 +130,7 @@ class LagReport:
 
     @property
     def is_well(self) -> bool:
-        """Return whether nothing is degraded, failed or in need of a resnapshot; catching up is well."""
+        """Return whether nothing is degraded, failed or in need of a resnapshot; catching up is no error."""
         seen = {*(s.state for s in self.sources), *(s.state for s in self.sinks)}
         seen |= {table.state for table in self.tables}
         return not seen & {State.DEGRADED, State.FAILED, State.RESYNC_REQUIRED}

@@ -203,7 +203,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         unwatched_s=unwatched_s,
         look_s=look.took_s if look is not None else 0.0,
         attempts=attempts,
-        error=last_error(context.connect_log, entry.name) if attempts > 1 else "",
+        error=last_error(context.connect_log, entry.name, entry.created_ms) if attempts > 1 else "",
     )
 
 

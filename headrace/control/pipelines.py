@@ -291,5 +291,7 @@ def withdraw(context: Context, name: str) -> None:
 def discard_run(context: Context, name: str) -> None:
     """Remove checkpoint and progress, so that a namesake later reads from the beginning."""
     shutil.rmtree(context.checkpoints / name, ignore_errors=True)
+    for damaged in context.checkpoints.glob(f".{name}.damaged-*"):
+        shutil.rmtree(damaged, ignore_errors=True)
     shutil.rmtree(context.requests / name, ignore_errors=True)
     (context.progress / f"{name}.json").unlink(missing_ok=True)

@@ -208,13 +208,12 @@ def wait_streaming(
                 # Of all tries: one that was passed over would otherwise begin the count again.
                 attempts = initial(kafka, wait.capture).attempts - earlier
                 if attempts > MOST_ATTEMPTS:
-                    why = last_error(context.connect_log, name)
-                    known = "" if why else "Connect's log says what ended each try. "
+                    why = last_error(context.connect_log, name, entry.created_ms)
                     raise SourceError(
                         f"The connector of {name} has begun to read the tables {attempts} times and has never"
                         f" come to the end{f'; the last error: {why}' if why else ''}.",
                         code="SOURCE_LOAD_RESTARTS",
-                        hint=f"{known}Mend that, then: {again}",
+                        hint=f"Connect's log says what ended each try. Mend that, then: {again}",
                     )
                 if read_again(context, registry, kafka, name):
                     say("the connector was interrupted before its first row: it begins again")

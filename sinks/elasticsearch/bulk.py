@@ -119,8 +119,8 @@ class Bulk:
         client: Where to.
         docs: Most operations in one request.
         size: Largest body of one request in bytes; a single larger operation goes alone.
-        timeout: Seconds that the client waits for an answer. A shard that is away is waited for so much
-            less that the cluster has the time to say which one it is.
+        timeout: Seconds that the client waits for an answer. A shard that is away is waited for two seconds,
+            or a quarter of this if that is less, so that the cluster can still say which one it is.
     """
 
     def __init__(self, client: Client, docs: int, size: int, timeout: float) -> None:

@@ -149,7 +149,7 @@ def beside(stack: RunningStack) -> Iterator[Beside]:
     with mirrored(
         stack,
         NAME,
-        "CREATE TABLE things (id int PRIMARY KEY, v text, n int)",
+        "CREATE TABLE things (id int PRIMARY KEY, v text, n int, gone int)",
         "CREATE TABLE others (id int PRIMARY KEY)",
         "INSERT INTO things SELECT i, 'v' || i, i FROM generate_series(1, 300) i",
     ) as made:
@@ -230,7 +230,7 @@ def test_a_recovery_leaves_no_shadow_of_the_life_before(beside: Beside) -> None:
     [
         "ADD COLUMN more int DEFAULT 5",
         "ALTER COLUMN n TYPE bigint",
-        "DROP COLUMN more",
+        "DROP COLUMN gone",
         "ALTER COLUMN n TYPE text",
     ],
 )

@@ -26,6 +26,7 @@ from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.memory import MemorySink
 from spark_jobs.apply import apply_records
 from spark_jobs.carry import NoCarry
+from spark_jobs.checkpoint import put_aside
 from spark_jobs.emptying import Emptyings
 from spark_jobs.held import Holds
 from spark_jobs.peek import Mark
@@ -150,6 +151,7 @@ class Applied:
             if attempt != "half":
                 # A new one each time: what it has to remember is in its file.
                 Emptyings(self.spec, self.topic).empty(self.sink, report, begins, ends, self._unplaced)
+                assert put_aside(self.spec.checkpoint) is None
             self._look()
         self.ends = ends
 

@@ -23,6 +23,8 @@ Caused by: java.lang.Exception: of nobody
 2026-01-01 10:00:04.000 ERROR Engine [bare] It is over: postgres://u:secret@host/db
 """
 
+SINCE = 1_767_261_600_000  # 2026-01-01 10:00 in UTC
+
 
 @pytest.mark.parametrize(
     ("source", "told"),
@@ -36,8 +38,9 @@ Caused by: java.lang.Exception: of nobody
 def test_the_cause_of_a_sources_last_error_is_told(tmp_path: Path, source: str, told: str) -> None:
     log = tmp_path / "connect.log"
     log.write_text(LOG)
-    assert last_error(log, source) == told
+    assert last_error(log, source, SINCE) == told
+    assert last_error(log, source, SINCE + 60_000) == ""
 
 
 def test_a_log_that_is_not_here_tells_nothing(tmp_path: Path) -> None:
-    assert last_error(tmp_path / "none", "shop") == ""
+    assert last_error(tmp_path / "none", "shop", SINCE) == ""

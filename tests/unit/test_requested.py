@@ -11,6 +11,7 @@ from headrace.model.position import Position
 from sinks.base import REQUESTS
 from sinks.memory import MemorySink
 from spark_jobs import requested
+from spark_jobs.checkpoint import put_aside
 from spark_jobs.held import Holds, load_holds, nameless_row
 from spark_jobs.requested import Requested
 from spark_jobs.troubles import Troubles
@@ -47,6 +48,7 @@ def test_rows_are_behind_again_by_what_the_store_has_lost_and_no_more(tmp_path: 
     assert held(told) == {"b": [version(6)], "c": [version(7)]}
     assert Requested(told).look({})
     assert held(told).keys() == {"a", "b", "c"}
+    assert put_aside(told.checkpoint) is None
 
 
 def test_a_store_without_marks_has_lost_nothing_where_nothing_was_asked_for(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from headrace.model.position import Position
 from headrace.model.schema import TableSchema
 from sinks.memory import MemorySink
 from spark_jobs.apply import apply_records
-from spark_jobs.checkpoint import mend
+from spark_jobs.checkpoint import mend, put_aside
 from spark_jobs.held import Holds
 from spark_jobs.offsets import planned
 from spark_jobs.report import Report
@@ -125,6 +125,7 @@ def test_a_target_that_is_closed_takes_nothing_until_another_has_its_place(tmp_p
     Troubles(before).close("public.t", ERROR)
     troubles = Troubles(before)
     troubles.hole("public.t", SourceError("lost", code="KAFKA_DATA_LOST"), {0: 70})
+    assert put_aside(before.checkpoint) is None
     assert troubles.is_shut("public.t")
     assert not troubles.due("public.t")
     told = troubles.told()["public.t"]

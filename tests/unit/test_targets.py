@@ -10,6 +10,7 @@ from typing import Any, cast
 from headrace.config.pipeline import PipelineSpec, TableSpec
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.base import Sink
+from spark_jobs.checkpoint import put_aside
 from spark_jobs.targets import Targets, newest_targets
 
 SCHEMA = TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT32),), ("id",))
@@ -54,6 +55,7 @@ def test_another_target_is_lost_also_for_a_driver_that_starts_anew(tmp_path: Pat
     assert lost(tmp_path, "one") == set()
     assert lost(tmp_path, "one") == set()
     assert lost(tmp_path, "two") == {"t"}
+    assert put_aside(tmp_path) is None
 
 
 def test_what_an_older_version_noted_of_every_index_is_not_taken_for_an_identity(tmp_path: Path) -> None:
@@ -62,4 +64,5 @@ def test_what_an_older_version_noted_of_every_index_is_not_taken_for_an_identity
     assert newest_targets(tmp_path, [table()])[0].target == 2
     assert lost(tmp_path, "one") == set()
     assert lost(tmp_path, "two") == {"t"}
+    assert put_aside(tmp_path) is None
     assert newest_targets(tmp_path, [table()])[0].target == 2
