@@ -206,6 +206,11 @@ class Source(Protocol):
         ...
 
     @property
+    def resolved(self) -> str:
+        """Return the address with what the client took from its environment; without the password."""
+        ...
+
+    @property
     def password(self) -> str:
         """Return the password that the client found, also from the environment or a password file."""
         ...

@@ -10,7 +10,7 @@ from connectors.base import Columns, Source
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableSchema
 
-__all__ = ["KINDS", "build", "kind_of", "misread", "newest_beat", "why_unreadable"]
+__all__ = ["KINDS", "build", "kind_of", "misread", "newest_beat", "reached", "why_unreadable"]
 
 KINDS: dict[str, str] = {
     "postgres": "connectors.postgres:PostgresSource",
@@ -62,6 +62,20 @@ def build(
         ) from None
     source: Source = getattr(import_module(module), made)(url, password, name, leave_out)
     return source
+
+
+def reached(url: str, password: str | None = None, leave_out: Columns | None = None) -> Source:
+    """Return the source of an address that a person gives; it means the same from everywhere.
+
+    What the client took from its environment, such as ``PGHOST`` or a file of services, is in the address.
+
+    Raises:
+        UsageError: As of :func:`kind_of`.
+        SourceError: When the database does not answer.
+    """
+    kind = kind_of(url)
+    given = build(kind, url, password)
+    return build(kind, given.resolved, given.password, leave_out=leave_out)
 
 
 def why_unreadable(kind: str, schema: TableSchema) -> str:

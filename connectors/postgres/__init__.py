@@ -27,7 +27,7 @@ from connectors.postgres import (
     setup,
     suspects,
 )
-from connectors.postgres.address import address, check_address, parameters
+from connectors.postgres.address import address, check_address, parameters, resolved
 from connectors.postgres.encryption import check_encryption
 from connectors.postgres.give_way import give_way, yielding
 from connectors.postgres.locks import read_locks
@@ -100,6 +100,11 @@ class PostgresSource:
     @property
     def address(self) -> str:
         return address(self._known)
+
+    @property
+    def resolved(self) -> str:
+        with self._session() as connection:
+            return address(resolved(self._known, connection.info.get_parameters()))
 
     @property
     def password(self) -> str:

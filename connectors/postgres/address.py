@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import psycopg
@@ -12,7 +14,14 @@ from headrace.config.secrets import is_secret
 from headrace.model.errors import UsageError
 from headrace.model.finding import Finding
 
-__all__ = ["address", "check_address", "parameters"]
+__all__ = ["address", "check_address", "parameters", "resolved"]
+
+_ELSEWHERE = ("service", "servicefile", "passfile")
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+_CARRIED = (
+    "host", "hostaddr", "port", "user", "dbname", "sslmode", "channel_binding", "sslnegotiation",
+    "target_session_attrs", *_FILES,
+)  # fmt: skip
 
 
 def parameters(dsn: str) -> dict[str, str]:
@@ -37,9 +46,30 @@ def address(known: Mapping[str, str]) -> str:
     port = f":{known['port']}" if "port" in known else ""
     named = {"user", "port", "host", "dbname"}
     rest = urlencode({n: value for n, value in known.items() if n not in named and not is_secret(n)})
-    host = quote(known.get("host", ""), safe="[]:,")
+    named_host = known.get("host", "")
+    host = quote(named_host, safe="[]:,")
+    if ":" in named_host and not named_host.startswith("["):
+        host = f"[{host}]"  # a number of IPv6: its colons are not the port's
     path = quote(known.get("dbname", ""), safe="")
     return f"postgresql://{user}{host}{port}/{path}{'?' if rest else ''}{rest}"
+
+
+def resolved(known: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
+    """Return parameters that mean the same whoever asks, and from wherever.
+
+    Args:
+        known: Those that were given.
+        told: Those of a connection that was opened by them: with what libpq took from the environment, or
+            from a file of services. Files are named from the root.
+    """
+    found = {n: value for n, value in known.items() if n not in _ELSEWHERE}
+    found |= {n: value for n, value in told.items() if n in _CARRIED}
+    if "host" in known or os.environ.get("PGHOST"):  # the client has looked the number up, and it may change
+        number = known.get("hostaddr") or os.environ.get("PGHOSTADDR")
+        found = {n: value for n, value in found.items() if n != "hostaddr"}
+        found |= {"hostaddr": number} if number else {}
+    paths = {n: str(Path(found[n]).absolute()) for n in _FILES if found.get(n, "system") != "system"}
+    return {**found, **paths}
 
 
 def check_address(known: Mapping[str, str]) -> Iterator[Finding]:

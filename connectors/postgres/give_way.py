@@ -20,6 +20,7 @@ SELECT pg_terminate_backend(pid) FROM (
       AND c.application_name = %s AND c.datname = current_database()
       AND pg_has_role(c.usesysid, 'MEMBER')
 ) AS blocking
+WHERE has_function_privilege('pg_terminate_backend(integer, bigint)', 'EXECUTE')
 """
 
 

@@ -30,7 +30,8 @@ __all__ = ["PostgresLookup"]
 _SESSION = (
     "-c statement_timeout=3s -c lock_timeout=200ms -c row_security=off -c default_transaction_read_only=on"
     " -c idle_session_timeout=0 -c extra_float_digits=1 -c DateStyle=ISO -c TimeZone=UTC"
-    " -c lc_monetary=C"
+    r' -c lc_monetary=C -c search_path="$user",public'
+    r" -c default_transaction_isolation=read\ committed -c default_transaction_deferrable=off"
 )
 _CONNECT_S = 2
 _SILENT_S = 4.0

@@ -106,6 +106,11 @@ _SETTINGS = {
     "lc_monetary": "C",
     "row_security": "off",
     "default_transaction_read_only": "off",
+    # A reader of ours in the application's isolation level could end the application's transactions.
+    "default_transaction_isolation": r"read\ committed",
+    "default_transaction_deferrable": "off",
+    # A heartbeat waits for no standby.
+    "synchronous_commit": "local",
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -172,12 +177,13 @@ def _stream(capture: Capture, *, failover_slots: bool) -> dict[str, str]:
         # What other programs write with pg_logical_emit_message is not for us, and may be of any size.
         "message.prefix.include.list": "(?-i:headrace)",
         "snapshot.mode": "initial",  # any other mode hides a gap in history
-        # Rows may be of any size, and all sources share the worker's memory. The first rows tell the driver
-        # how many fit into its buffer.
+        # Rows may be of any size, and all sources share the worker's memory. The largest row so far tells the
+        # driver how many are fetched next. More bytes than its buffer takes end the session, so that as many
+        # rows of a mebibyte fit as are fetched at all: small ones promise nothing of those that follow.
         "snapshot.fetch.size": "8",
         "driver.adaptiveFetch": "true",
-        "driver.adaptiveFetchMaximum": "512",
-        "driver.maxResultBuffer": str(32 * 1024 * 1024),
+        "driver.adaptiveFetchMaximum": "64",
+        "driver.maxResultBuffer": str(64 * 1024 * 1024),
         "snapshot.max.threads": str(settings.snapshot_threads),
         # A table is read by one thread: between the parts of one, keys with a time in them are rounded.
         "legacy.snapshot.max.threads": "true",

@@ -51,10 +51,15 @@ SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
     ('extra_float_digits', '1'), ('lc_monetary', 'C'), ('quote_all_identifiers', 'off'),
     ('default_transaction_read_only', 'off'), ('statement_timeout', '0'), ('lock_timeout', '0'),
     ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('transaction_timeout', '0'),
-    ('standard_conforming_strings', 'on'), ('default_tablespace', ''), ('default_table_access_method', 'heap')
+    ('standard_conforming_strings', 'on'), ('default_tablespace', ''),
+    ('default_table_access_method', 'heap'), ('default_transaction_isolation', 'read committed'),
+    ('default_transaction_deferrable', 'off'), ('search_path', '"$user", public')
 ) AS wanted(name, value) USING (name)
 """
-"""What role, database and server say is not heeded; a version takes those settings that it knows."""
+"""What role, database and server say is not heeded; a version takes those settings that it knows.
+
+Types are told, and asked for again, by the name that they have under one search path.
+"""
 IN_UTF8 = "Make a database in UTF8 from its dump: createdb --encoding=UTF8 --template=template0."
 """What helps a database whose bytes have no meaning."""
 

@@ -25,7 +25,8 @@ __all__ = ["PostgresWatch"]
 _PATIENCE = (
     "-c statement_timeout=10s -c lock_timeout=100ms -c jit=off -c default_transaction_read_only=off"
     " -c synchronous_commit=local -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0"
-    " -c quote_all_identifiers=off"
+    r' -c quote_all_identifiers=off -c search_path="$user",public'
+    r" -c default_transaction_isolation=read\ committed -c default_transaction_deferrable=off"
 )
 _ROWS_PATIENCE_MS = 2_000
 _PUBLICATION = ""

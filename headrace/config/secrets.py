@@ -14,14 +14,16 @@ from headrace.config.pipeline import write_private
 __all__ = ["MASK", "SecretRef", "is_secret", "mask_settings", "mask_text", "mask_url"]
 
 MASK = "***"
-_SENSITIVE = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential", re.IGNORECASE)
+_SENSITIVE = re.compile(
+    r"pass(word|wd|phrase)?$|secret|token|api_?key|(client|server)_key|credential", re.IGNORECASE
+)
 _IN_URL = re.compile(
     # Up to the last @ before another URL begins: a password may hold one, or a slash, that nobody encoded.
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^\s:/@]*):(?:(?!://)\S)+@",
     re.IGNORECASE,
 )
 _IN_DSN = re.compile(
-    r"(?P<name>\b[\w.-]*(?:pass(?:word|wd|phrase)?|secret|token|api_?key|credential)\s*=\s*)"
+    r"(?P<name>\b[\w.-]*(?:pass(?:word|wd|phrase)?|secret|token|api_?key|(?:client|server)_key|credential)\s*=\s*)"
     r"('(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s&;,]+)",
     re.IGNORECASE,
 )

@@ -33,6 +33,8 @@ from headrace.observe import pidfile
 __all__ = ["Next", "Silence", "SinkSeen", "SourceSeen", "observe"]
 
 _BOOT_MS = 180_000
+_RECENT_MS = 60_000
+"""The connector tries again after some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class SourceSeen:
         unwatched_s: How long ago the catalogue was last compared with what is mirrored; None when never.
         look_s: How long that took.
         attempts: How often the initial snapshot has begun, while it is not complete.
-        error: What ended the last of several tries; empty when nothing tells.
+        error: What ended the connector's last try, when it tries again; empty when nothing tells.
     """
 
     entry: SourceEntry
@@ -203,8 +205,18 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         unwatched_s=unwatched_s,
         look_s=look.took_s if look is not None else 0.0,
         attempts=attempts,
-        error=last_error(context.connect_log, entry.name, entry.created_ms) if attempts > 1 else "",
+        error=_error(context, entry, attempts, hold, now),
     )
+
+
+def _error(context: Context, entry: SourceEntry, attempts: int, hold: Hold | None, now_ms: int) -> str:
+    """Return what ended the connector's last try, when it tries again."""
+    if attempts > 1:
+        return last_error(context.connect_log, entry.name, entry.created_ms)
+    if hold is None or hold.active:
+        return ""
+    # What was wrong long ago is not why it is away now.
+    return last_error(context.connect_log, entry.name, max(entry.created_ms, now_ms - _RECENT_MS))
 
 
 def _silence(error: HeadraceError, source: str) -> Silence:

@@ -75,7 +75,7 @@ def add(
         kept = password_left(context, name, url)
         settings = settings or SourceSettings()
         left = settings.columns_left_out
-        source = kinds.build(kind, url, kept, leave_out=left)
+        source = kinds.reached(url, kept, left)
         wanted = list(tables) or source.tables(schemas)
         # Without a choice all were taken, and what comes later is new.
         left_out = set(source.tables(sorted({t.schema for t in tables}))) - set(wanted) if tables else set()

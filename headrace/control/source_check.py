@@ -56,7 +56,7 @@ def check(
     if place is not None:
         valid_name(place[1], of="source")
         kept = password_left(place[0], place[1], url)
-    source = kinds.build(kinds.kind_of(url), url, kept, leave_out=settings.columns_left_out)
+    source = kinds.reached(url, kept, settings.columns_left_out)
     wanted = list(tables) or source.tables(schemas)
     refuse_unmeant(wanted, keys or {}, settings.columns_left_out)
     found = findings_of(source, wanted, keys, settings)

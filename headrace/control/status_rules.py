@@ -143,7 +143,8 @@ def _waiting(seen: SourceSeen) -> Verdict | None:
 def _unheard(seen: SourceSeen) -> Verdict | None:
     """Return the verdict when nothing proves that the connector delivers, though all seems to be well."""
     if seen.hold is not None and not seen.hold.active:
-        return Verdict(State.DEGRADED, "the connector is not connected to its slot")
+        why = f"; the last error: {seen.error}" if seen.error else ""
+        return Verdict(State.DEGRADED, f"the connector is not connected to its slot{why}")
     silence = age_s(seen.now_ms, seen.beat_ms)
     allowed = max(SILENT_AFTER_S, BEATS_MISSED * seen.entry.settings["heartbeat_ms"] / 1000)
     if silence is None or silence > allowed:

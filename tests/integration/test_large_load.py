@@ -27,6 +27,16 @@ def test_rows_of_any_size_are_loaded_without_the_worker_running_out_of_memory(
             "INSERT INTO docs SELECT i, repeat(md5(i::text), 900) FROM generate_series(5001, 25000) i",
             "CREATE TABLE scans (id int PRIMARY KEY, body text)",
             "INSERT INTO scans SELECT i, repeat(md5(i::text), 90000) FROM generate_series(1, 150) i",
+            # Sizes that nothing has announced: whole fetches of them follow small rows.
+            "CREATE TABLE mixed (id int PRIMARY KEY, body text)",
+            "INSERT INTO mixed SELECT i, 'small' FROM generate_series(1, 700) i",
+            "INSERT INTO mixed SELECT i, repeat(md5(i::text), 3200) FROM generate_series(701, 1300) i",
+            "INSERT INTO mixed SELECT i, 'small' FROM generate_series(1301, 2000) i",
+            "INSERT INTO mixed SELECT i, repeat(md5(i::text), 30000) FROM generate_series(2001, 2064) i",
+            "CREATE TABLE sudden (id int PRIMARY KEY, body text)",
+            "INSERT INTO sudden SELECT i, repeat(md5(i::text), 160000) FROM generate_series(1, 12) i",
+            "CREATE TABLE single (id int PRIMARY KEY, body text)",
+            "INSERT INTO single SELECT 1, repeat('x', 40 << 20)",
         )
         settings = SourceSettings(max_record_bytes=8 << 20)
         try:
@@ -37,4 +47,7 @@ def test_rows_of_any_size_are_loaded_without_the_worker_running_out_of_memory(
     read = {topic.rpartition(".")[2]: end for (topic, _), (_, end) in ends.items()}
     assert read["docs"] >= 25_000
     assert read["scans"] >= 150
+    assert read["mixed"] >= 2_064
+    assert read["sudden"] >= 12
+    assert read["single"] >= 1, "it is too large for a record, and told as that"
     assert pidfile.alive(stack.home.pidfile("connect")) == worker

@@ -17,6 +17,7 @@ from connectors.postgres import PostgresSource
 from connectors.postgres.address import parameters
 from connectors.postgres.session import session
 from connectors.postgres.waits import open_transactions
+from connectors.registry import reached
 from headrace.control import source_check
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding, Severity
@@ -370,6 +371,34 @@ def test_settings_of_others_end_no_session_of_ours(database: Database) -> None:
     capture = Capture("limits", tuple(source.catalogue([T])), "placeholder", "password")
     source.setup(capture)
     assert source.teardown(capture).statements == ()
+
+
+@pytest.mark.parametrize("way", ["environment", "service"])
+def test_what_is_taken_from_the_environment_is_in_the_address(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    """The engine, Connect and the next command have another environment, and would ask another server."""
+    known = {name: value for name, value in parameters(database.dsn).items() if name != "password"}
+    url = "postgres://"
+    if way == "environment":
+        for variable, name in {"HOST": "host", "PORT": "port", "USER": "user", "DATABASE": "dbname"}.items():
+            monkeypatch.setenv(f"PG{variable}", known[name])
+    else:
+        lines = (f"{name}={value}\n" for name, value in known.items())
+        (tmp_path / "services").write_text("[mine]\n" + "".join(lines))
+        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+        url = "postgres:///?service=mine"
+    found = parameters(reached(url).address)
+    assert found == known
+
+
+def test_our_sessions_take_no_part_in_the_isolation_of_the_application(database: Database) -> None:
+    database.run(
+        "ALTER DATABASE checked SET default_transaction_isolation = serializable",
+        "ALTER DATABASE checked SET default_transaction_deferrable = on",
+    )
+    (found,) = PostgresSource(database.dsn).select("SHOW transaction_isolation")
+    assert found == {"transaction_isolation": "read committed"}
 
 
 def test_a_way_that_others_can_read_or_answer_on_is_told(server: Database, database: Database) -> None:

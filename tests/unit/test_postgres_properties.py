@@ -6,9 +6,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from connectors.base import Capture, topic_of
 from connectors.postgres import PostgresSource
+from connectors.postgres.address import address, parameters
 from connectors.postgres.properties import connector_properties
 from connectors.postgres.types import is_list, logical_type, numeric_digits
 from connectors.registry import build, kind_of
@@ -121,6 +124,25 @@ def test_the_address_shows_no_password() -> None:
     assert source.address == "postgresql://me@db:5433/shop?sslmode=require"
     again = PostgresSource(source.address, "c4nary")
     assert again.address == source.address
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
+hosts = st.one_of(
+    st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,9}\.?){1,3}", fullmatch=True),
+    st.ip_addresses(v=4).map(str),
+    st.ip_addresses(v=6).map(str),
+    st.just("fe80::1%eth0"),
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"host": hosts, "user": texts, "dbname": texts, "port": st.integers(1, 65535).map(str)},
+        optional={"hostaddr": st.ip_addresses().map(str), "sslrootcert": texts},
+    )
+)
+def test_an_address_reads_back_as_it_was_given(known: dict[str, str]) -> None:
+    assert parameters(address(known)) == known
 
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "nonsense", "", "shop"])
