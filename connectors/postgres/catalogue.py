@@ -302,5 +302,6 @@ def _column(row: dict[str, Any]) -> Column | None:
         precision=precision,
         scale=scale,
         computed=row["generated"],
+        type_name=name,
     )
     return column if can_be_told(column, name) or not column.computed else None

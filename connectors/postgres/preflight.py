@@ -35,6 +35,8 @@ from headrace.model.schema import TableId
 
 __all__ = ["check_tables"]
 
+_NOBODYS = ("headrace", "information_schema", "pg_catalog", "pg_toast")
+
 _TABLES = with_bounds(
     with_leaves("""
 SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS persistence,
@@ -133,8 +135,10 @@ def check_tables(
             yield replace(missing, table=table)
             continue
         row = described[located[table]]
-        if row["kind"] not in ("r", "p"):
+        if row["kind"] not in ("r", "p") or table.schema in _NOBODYS:
             what = f"{table} is a view, a foreign table or the like; only tables can be captured."
+            if table.schema in _NOBODYS:
+                what = f"{table} is of a schema that Postgres, or Headrace, keeps for its own."
             yield replace(Finding.error("SOURCE_TABLE_KIND", what), table=table)
             continue
         troubles = [*_kind(table, row), *check_leaves(table, row), *check_rights(table, row)]

@@ -26,7 +26,7 @@ def why_unreadable(schema: TableSchema) -> str:
         return "its name holds a blank, a dot, a quote or a bracket"
     if any(column.dimensions for column in schema.key_columns):
         return "its key holds an array"
-    if any(column.native == "money" for column in schema.key_columns):
+    if any(column.base == "money" for column in schema.key_columns):
         return "its key holds money"
     return ""
 

@@ -55,7 +55,7 @@ def check_spread(connection: Session, schema: TableSchema, full: str) -> Iterato
             f"{full}  -- or --partitions 1" if full else "Use --partitions 1.",
         )
     for column in schema.key_columns:
-        loose = column.native == "citext" or column.name in facts["loose"]
+        loose = column.base == "citext" or column.name in facts["loose"]
         if column.type not in _SPELLED_ONE_WAY or column.dimensions or loose:
             yield Finding.error(
                 "SOURCE_SPREAD_KEY",

@@ -65,6 +65,7 @@ class Column:
         native: The catalogue's type text, e.g. ``numeric(12,2)``.
         precision: Digits of a numeric, if declared.
         scale: Digits after the point of a numeric, if declared.
+        type_name: The bare name of the type: below domains, without its schema.
         computed: Whether the database computes it from the row's other columns. No record carries it; it is
             looked up by the row's key.
     """
@@ -77,6 +78,12 @@ class Column:
     precision: int | None = None
     scale: int | None = None
     computed: bool = False
+    type_name: str = field(default="", compare=False)
+
+    @property
+    def base(self) -> str:
+        """Return the bare name of the type; of a column that an older version has noted what it is called."""
+        return self.type_name or self.native
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,7 @@ class TableSchema:
                     "precision": c.precision,
                     "scale": c.scale,
                     "computed": c.computed,
+                    "type_name": c.type_name,
                 }
                 for c in self.columns
             ],
@@ -155,6 +163,7 @@ class TableSchema:
                     precision=c["precision"],
                     scale=c["scale"],
                     computed=c.get("computed", False),
+                    type_name=c.get("type_name", ""),
                 )
                 for c in value["columns"]
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +18,11 @@ from connectors.postgres import PostgresSource
 from connectors.postgres.address import parameters
 from connectors.postgres.session import session
 from connectors.postgres.waits import open_transactions
-from connectors.registry import reached
+from connectors.registry import reached, why_unreadable
 from headrace.control import source_check
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding, Severity
-from headrace.model.schema import TableId
+from headrace.model.schema import TableId, TableSchema
 from tests.support.certificate import self_signed
 from tests.support.database import Database, fresh_database
 from tests.support.servers import postgres_server
@@ -390,6 +391,20 @@ def test_what_is_taken_from_the_environment_is_in_the_address(
         url = "postgres:///?service=mine"
     found = parameters(reached(url).address)
     assert found == known
+
+
+def test_a_domain_over_money_is_no_key_that_can_be_read_anew(database: Database) -> None:
+    database.run("CREATE DOMAIN price AS money", "CREATE TABLE priced (p price PRIMARY KEY)")
+    (schema,) = PostgresSource(database.dsn).catalogue([TableId("public", "priced")])
+    again = TableSchema.from_dict(json.loads(json.dumps(schema.as_dict())))
+    assert why_unreadable("postgres", schema) == why_unreadable("postgres", again) == "its key holds money"
+
+
+@pytest.mark.parametrize("table", ["pg_catalog.pg_class", "headrace.notifications"])
+def test_a_table_of_a_schema_that_is_nobodys_is_refused(database: Database, table: str) -> None:
+    database.run("CREATE SCHEMA headrace", "CREATE TABLE headrace.notifications (id int PRIMARY KEY)")
+    found = PostgresSource(database.dsn).preflight([TableId(*table.split("."))])
+    assert "SOURCE_TABLE_KIND" in {one.code for one in found if one.severity is Severity.ERROR}
 
 
 def test_our_sessions_take_no_part_in_the_isolation_of_the_application(database: Database) -> None:
