@@ -87,8 +87,8 @@ class Connect:
         patience: Seconds to keep asking while they are starting or rebalancing.
 
     Raises:
-        StackError: From every call, when Connect does not answer (``CONNECT_UNREACHABLE``),
-            or fails at what it was asked for (``CONNECT_TROUBLED``).
+        StackError: From every call, when Connect does not answer (``CONNECT_UNREACHABLE``), fails at what
+            it was asked for (``CONNECT_TROUBLED``), or wants another login (``CONNECT_DENIED``).
         StackError: When what answers is something else (``CONNECT_ELSEWHERE``).
         SourceError: When it refuses (``CONNECTOR_REFUSED``).
         UsageError: When the address is no URL (``CONNECT_URL_INVALID``).
@@ -308,6 +308,13 @@ class Connect:
                 code="CONNECT_TROUBLED",
                 hint="Start Kafka Connect anew, as `headrace down` and `headrace up` do with the local one."
                 " Then run the same command again.",
+            )
+        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            said = _complaint(answer) or answer.status_code
+            raise StackError(
+                f"Kafka Connect at {self._url} does not let us in: {said}",
+                code="CONNECT_DENIED",
+                hint="export HEADRACE_CONNECT_URL=http://USER:PASSWORD@HOST:8083",
             )
         if not answer.is_success:  # nor is a redirect followed: whoever sends us elsewhere gets nothing
             raise SourceError(
