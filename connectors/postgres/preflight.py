@@ -19,6 +19,7 @@ from connectors.postgres.catalogue import (
     oids,
     read_tables,
 )
+from connectors.postgres.glance import Glances
 from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.leaves import check_identity, check_leaves, full_identity, limits_of
 from connectors.postgres.replica_identity import with_bounds
@@ -35,6 +36,8 @@ from headrace.model.schema import TableId
 
 __all__ = ["check_tables"]
 
+_GLANCES_S = 20.0
+"""So long at most are values looked at, of all tables together."""
 _NOBODYS = ("headrace", "information_schema", "pg_catalog", "pg_toast")
 
 _TABLES = with_bounds(
@@ -125,6 +128,7 @@ def check_tables(
     described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
     left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []
+    glances = Glances(connection, _GLANCES_S)
     for table in tables:
         if table not in located:
             missing = Finding.error(
@@ -153,7 +157,7 @@ def check_tables(
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
         told = left.get(table, [])
-        troubles += [unread[table]] if table in unread else _values(connection, table, row, told)
+        troubles += [unread[table]] if table in unread else _values(glances, table, row, told)
         yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             fit.append(table)
@@ -171,13 +175,13 @@ def check_tables(
 
 
 def _values(
-    connection: Session, table: TableId, row: DictRow, left: Sequence[tuple[str, str, str]]
+    glances: Glances, table: TableId, row: DictRow, left: Sequence[tuple[str, str, str]]
 ) -> Iterator[Finding]:
     """Yield what is told of the values that are captured, where they can be asked for."""
     if _can_be_asked(row):
         excluded = {name for name, _, why in left if why in LEFT_OUT}
-        yield from check_values(connection, table, set(row["columns"]) - excluded)
-        yield from count_unheld(connection, table, excluded)
+        yield from check_values(glances, table, set(row["columns"]) - excluded)
+        yield from count_unheld(glances, table, excluded)
 
 
 def _can_be_asked(row: DictRow) -> bool:

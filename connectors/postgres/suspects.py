@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from psycopg import sql
 
 from connectors.doubt import can_be_asked
-from connectors.postgres.glance import glance
+from connectors.postgres.glance import Glances
 from connectors.postgres.session import Session, identifier, rows
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId, TableSchema
@@ -52,19 +52,19 @@ _UNSEEN_ELEMENTS = dict.fromkeys(_SUSPECT_ELEMENTS, (_ANY.format("one < '1581-01
 
 
 def check_values(
-    connection: Session, table: TableId, captured: Collection[str], in_doubt: Collection[str] = ()
+    glances: Glances, table: TableId, captured: Collection[str], in_doubt: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Yield an error for each column that holds such a value, a warning when there was no answer.
 
     Args:
-        connection: To the database.
+        glances: At the database's tables.
         table: Which table.
         captured: Columns that are captured.
         in_doubt: Those whose values are looked up, or set aside by name, when a record shows that they are in
             doubt (:mod:`connectors.doubt`); of these only values are told that no record shows.
     """
     suspects = []
-    for row in rows(connection, _COLUMNS, table.schema, table.name):
+    for row in rows(glances.connection, _COLUMNS, table.schema, table.name):
         if row["name"] not in captured:
             continue
         shown = row["name"] in in_doubt
@@ -88,7 +88,7 @@ def check_values(
         ),
         identifier(table),
     )
-    answer = glance(connection, asked)
+    answer = glances.ask(asked)
     if isinstance(answer, str):
         names = ", ".join(dict.fromkeys(name for name, _, _ in suspects))
         message = (
@@ -111,7 +111,7 @@ def values_now(connection: Session, tables: Iterable[TableSchema]) -> dict[Table
     found: dict[TableId, Finding] = {}
     for schema in tables:
         shown = schema.by_name.keys() - set(schema.key) if can_be_asked(schema) else ()
-        for finding in check_values(connection, schema.table, schema.by_name, shown):
+        for finding in check_values(Glances(connection), schema.table, schema.by_name, shown):
             if finding.severity is Severity.ERROR:
                 found.setdefault(schema.table, finding)
     return found

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 
 from psycopg import sql
 
-from connectors.postgres.glance import glance
-from connectors.postgres.session import Session, identifier, rows
+from connectors.postgres.glance import Glances
+from connectors.postgres.session import identifier, rows
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
@@ -37,16 +37,16 @@ _LIMITED = {"numeric": ("{0} = 'NaN'", "NaN"), "_numeric": ("'NaN' = ANY ({0})",
 """Of columns with limited digits; without limits the lake keeps the number as text."""
 
 
-def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> Iterator[Finding]:
+def count_unheld(glances: Glances, table: TableId, left: Collection[str]) -> Iterator[Finding]:
     """Yield a warning for each column that holds such values, with how many; one when there was no answer.
 
     Args:
-        connection: To the database.
+        glances: At the database's tables.
         table: Which table.
         left: Columns that are not captured.
     """
     asked = []
-    for row in rows(connection, _COLUMNS, table.schema, table.name):
+    for row in rows(glances.connection, _COLUMNS, table.schema, table.name):
         known = _LIMITED if row["type"] in _LIMITED and row["modifier"] >= 0 else _KINDS
         found = known.get(row["type"])
         if found is not None and row["name"] not in left:
@@ -59,7 +59,7 @@ def count_unheld(connection: Session, table: TableId, left: Collection[str]) -> 
         )
         for name, condition, _ in asked
     )
-    answer = glance(connection, sql.SQL("SELECT {} FROM {}").format(counts, identifier(table)))
+    answer = glances.ask(sql.SQL("SELECT {} FROM {}").format(counts, identifier(table)))
     if isinstance(answer, str):
         names = ", ".join(name for name, _, _ in asked)
         message = f"{table}: values of {names} that not every sink can hold could not be counted: {answer}."

@@ -105,7 +105,8 @@ def add(
             password=secret.placeholder,
             settings=settings,
         )
-        with Connect(context.connect_url) as connect, ExitStack() as undo:
+        stays: list[str] = []
+        with _telling(stays), Connect(context.connect_url) as connect, ExitStack() as undo:
             kafka = Kafka(context.kafka_bootstrap)
             _clear_remains(context, connect, kafka, source, capture, say)
             refuse_taken(connect, kafka, source, capture, patience_s=_FORGETS_S)
@@ -114,7 +115,7 @@ def add(
                 undo.callback(secret.forget)
             secret.store(password)
             say(f"setting up {len(wanted)} tables: publication, signal and heartbeat tables")
-            undo.callback(_take_back, source, capture, say)
+            undo.callback(lambda: stays.extend(_take_back(source, capture, say)))
             source.setup(capture)
             topics, there = topics_of(capture), kafka.names()
             undo.callback(kafka.delete, [topic.name for topic in topics if topic.name not in there])
@@ -239,15 +240,27 @@ def _clear_remains(
         _take_back(source, capture, say)
 
 
-def _take_back(source: Source, capture: Capture, say: Say) -> None:
-    """Remove from the database what a refused command has made; tell what is not let go."""
+def _take_back(source: Source, capture: Capture, say: Say) -> tuple[str, ...]:
+    """Remove from the database what a refused command has made; return what removes what is not let go."""
     try:
         left = source.teardown(capture)
     except SourceError as error:  # what the command was refused for says more
         say(f"what was made could not be taken back: {error.message}")
-        return
+        return source.leftovers(capture)
     if left.why:
         say(f"{left.why}; what stays is removed by whoever may run: {' '.join(left.statements)}")
+    return left.statements
+
+
+@contextmanager
+def _telling(stays: list[str]) -> Iterator[None]:
+    """Have a refusal end with the statements that remove what stays in the database."""
+    try:
+        yield
+    except HeadraceError as error:
+        if stays:
+            error.hint = f"{error.hint}\nWhat stays is removed by whoever may run: {' '.join(stays)}".strip()
+        raise
 
 
 def _register(

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from connectors.base import Capture, Wait
-from connectors.postgres import PostgresSource
+from connectors.postgres import PostgresSource, preflight
 from connectors.postgres.address import parameters
 from connectors.postgres.session import session
 from connectors.postgres.waits import open_transactions
@@ -405,6 +405,19 @@ def test_a_table_of_a_schema_that_is_nobodys_is_refused(database: Database, tabl
     database.run("CREATE SCHEMA headrace", "CREATE TABLE headrace.notifications (id int PRIMARY KEY)")
     found = PostgresSource(database.dsn).preflight([TableId(*table.split("."))])
     assert "SOURCE_TABLE_KIND" in {one.code for one in found if one.severity is Severity.ERROR}
+
+
+def test_tables_that_nobody_has_had_the_time_to_look_at_are_named(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.run(
+        "CREATE TABLE born (id int PRIMARY KEY, at date)", "INSERT INTO born VALUES (1, '0044-03-15 BC')"
+    )
+    tables = [T, TableId("public", "born")]
+    assert "SOURCE_VALUES" in {one.code for one in PostgresSource(database.dsn).preflight(tables)}
+    monkeypatch.setattr(preflight, "_GLANCES_S", 0.0)
+    found = [one for one in PostgresSource(database.dsn).preflight(tables) if one.severity is not Severity.OK]
+    assert {"public.born"} == {str(one.table) for one in found if one.code == "SOURCE_VALUES_UNSEEN"}
 
 
 def test_our_sessions_take_no_part_in_the_isolation_of_the_application(database: Database) -> None:
