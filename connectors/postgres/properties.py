@@ -114,6 +114,8 @@ _SETTINGS = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "exit_on_error": "off",
+    "tcp_user_timeout": "0",
     "idle_session_timeout": "0",
     "wal_sender_timeout": "60s",
 }

@@ -9,7 +9,7 @@ from psycopg.rows import DictRow
 from connectors.postgres.connections import check_connections
 from connectors.postgres.event_triggers import check_event_triggers
 from connectors.postgres.session import IN_UTF8, Session, quoted, rows
-from connectors.postgres.synchronous import check_synchronous
+from connectors.postgres.synchronous import check_standby_slots, check_synchronous
 from connectors.postgres.waits import open_transactions
 from headrace.model.finding import Finding
 
@@ -76,6 +76,7 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     yield from check_connections(connection, readers=readers)
     yield _free("SOURCE_SENDERS", "WAL sender", "max_wal_senders", server["senders"], server["senders_used"])
     yield from check_synchronous(connection)
+    yield from check_standby_slots(connection)
     yield from _rights(connection, server)
     if server["of_all"]:
         yield Finding.warning(

@@ -53,7 +53,8 @@ SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
     ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('transaction_timeout', '0'),
     ('standard_conforming_strings', 'on'), ('default_tablespace', ''),
     ('default_table_access_method', 'heap'), ('default_transaction_isolation', 'read committed'),
-    ('default_transaction_deferrable', 'off'), ('search_path', '"$user", public')
+    ('default_transaction_deferrable', 'off'), ('search_path', '"$user", public'),
+    ('exit_on_error', 'off'), ('tcp_user_timeout', '0')
 ) AS wanted(name, value) USING (name)
 """
 """What role, database and server say is not heeded; a version takes those settings that it knows.

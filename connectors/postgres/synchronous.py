@@ -1,4 +1,4 @@
-"""Commits of the application that would wait for our connector, as for a standby."""
+"""Commits of the application that would wait for our connector, and standbys that it would wait for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from connectors.postgres.session import Session, quoted, rows
 from headrace.model.finding import Finding
 
-__all__ = ["check_synchronous"]
+__all__ = ["check_standby_slots", "check_synchronous"]
 
 _ASKED = """
 SELECT current_setting('synchronous_standby_names') AS setting,
@@ -36,5 +36,34 @@ def check_synchronous(connection: Session) -> Iterator[Finding]:
         "SOURCE_SYNCHRONOUS",
         f"synchronous_standby_names is {told['setting']}: commits of the application may wait for the"
         " connector, which counts as a standby there.",
+        f"ALTER SYSTEM {mend}; SELECT pg_reload_conf();",
+    )
+
+
+_AWAITED = """
+SELECT named.slot, EXISTS (SELECT FROM pg_replication_slots s
+                           WHERE s.slot_name = named.slot AND s.active) AS active
+FROM (SELECT btrim(one) AS slot
+      FROM unnest(string_to_array(current_setting('synchronized_standby_slots', true), ',')) AS one) AS named
+WHERE named.slot <> ''
+"""
+
+
+def check_standby_slots(connection: Session) -> Iterator[Finding]:
+    """Yield a refusal where the connector would be told nothing, for a standby that reads nothing.
+
+    From Postgres 17 on its slot is one that survives a failover, and such a slot waits for the standbys that
+    the setting names.
+    """
+    named = rows(connection, _AWAITED)
+    away = [row["slot"] for row in named if not row["active"]]
+    if not away:
+        return
+    others = ", ".join(row["slot"] for row in named if row["active"])
+    mend = f"SET synchronized_standby_slots = '{others}'" if others else "RESET synchronized_standby_slots"
+    yield Finding.error(
+        "SOURCE_STANDBY_SLOTS",
+        f"synchronized_standby_slots names {', '.join(away)}, from which no standby reads: until one does,"
+        " the connector is told nothing.",
         f"ALTER SYSTEM {mend}; SELECT pg_reload_conf();",
     )

@@ -94,6 +94,23 @@ def test_commits_that_would_wait_for_the_connector(database: Database, names: st
         database.run("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
 
 
+@pytest.mark.parametrize("names", ["far", "far, near"])
+def test_standbys_that_the_connector_would_wait_for(database: Database, names: str) -> None:
+    for name in names.split(", "):
+        database.run(f"SELECT pg_create_physical_replication_slot('{name}')")
+    try:
+        database.run(f"ALTER SYSTEM SET synchronized_standby_slots = '{names}'", "SELECT pg_reload_conf()")
+        until(lambda: "SOURCE_STANDBY_SLOTS" in told(database))
+        found = told(database)["SOURCE_STANDBY_SLOTS"]
+        assert names in found.message
+        database.run(*found.hint.rstrip(";").split("; "))
+        until(lambda: "SOURCE_STANDBY_SLOTS" not in told(database))
+    finally:
+        database.run("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
+        for name in names.split(", "):
+            database.run(f"SELECT pg_drop_replication_slot('{name}')")
+
+
 def test_whom_the_slot_would_wait_for_in_any_database(database: Database, server: Database) -> None:
     """Of others a role without rights sees no ages, but who stays is found all the same."""
     server.run("CREATE TABLE elsewhere (i int)")
