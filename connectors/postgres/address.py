@@ -45,7 +45,8 @@ def address(known: Mapping[str, str]) -> str:
     user = f"{quote(known['user'], safe='')}@" if "user" in known else ""
     port = f":{known['port']}" if "port" in known else ""
     named = {"user", "port", "host", "dbname"}
-    rest = urlencode({n: value for n, value in known.items() if n not in named and not is_secret(n)})
+    others = {n: value for n, value in known.items() if n not in named and not is_secret(n)}
+    rest = urlencode(others, quote_via=quote)  # libpq takes a plus for what it is
     named_host = known.get("host", "")
     host = quote(named_host, safe="[]:,")
     if ":" in named_host and not named_host.startswith("["):

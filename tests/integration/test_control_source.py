@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ from connectors.base import WHILE_AWAY
 from connectors.postgres import PostgresSource
 from headrace.config.kafka import KafkaAddress
 from headrace.config.source import SourceSettings
-from headrace.control import lag, source, source_check
+from headrace.control import lag, source
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
@@ -289,15 +288,6 @@ def test_a_connector_of_somebody_else_is_left_alone(
         assert connect.state("headrace_depot").running
     with registry.begin() as session:
         session.merge(entry)
-
-
-def test_a_worker_that_wants_another_login_is_told_as_that(context: Context, database: Database) -> None:
-    parts = urlsplit(context.connect_url)
-    wrong = f"{parts.scheme}://{parts.username}:c4nary@{parts.hostname}:{parts.port}"
-    found = source_check.check(database.dsn, place=(replace(context, connect_url=wrong), "depot"))
-    (told,) = [one for one in found if one.code.startswith("CONNECT")]
-    assert told.code == "CONNECT_DENIED"
-    assert "c4nary" not in told.message
 
 
 def test_when_the_connector_is_refused_nothing_is_left(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +13,14 @@ import psycopg
 import pytest
 
 from connectors.base import Capture, Wait
-from connectors.postgres import PostgresSource, preflight
+from connectors.postgres import PostgresSource
 from connectors.postgres.address import parameters
 from connectors.postgres.session import session
 from connectors.postgres.waits import open_transactions
-from connectors.registry import reached, why_unreadable
 from headrace.control import source_check
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding, Severity
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableId
 from tests.support.certificate import self_signed
 from tests.support.database import Database, fresh_database
 from tests.support.servers import postgres_server
@@ -92,23 +90,6 @@ def test_commits_that_would_wait_for_the_connector(database: Database, names: st
         until(lambda: "SOURCE_SYNCHRONOUS" not in told(database))
     finally:
         database.run("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
-
-
-@pytest.mark.parametrize("names", ["far", "far, near"])
-def test_standbys_that_the_connector_would_wait_for(database: Database, names: str) -> None:
-    for name in names.split(", "):
-        database.run(f"SELECT pg_create_physical_replication_slot('{name}')")
-    try:
-        database.run(f"ALTER SYSTEM SET synchronized_standby_slots = '{names}'", "SELECT pg_reload_conf()")
-        until(lambda: "SOURCE_STANDBY_SLOTS" in told(database))
-        found = told(database)["SOURCE_STANDBY_SLOTS"]
-        assert names in found.message
-        database.run(*found.hint.rstrip(";").split("; "))
-        until(lambda: "SOURCE_STANDBY_SLOTS" not in told(database))
-    finally:
-        database.run("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
-        for name in names.split(", "):
-            database.run(f"SELECT pg_drop_replication_slot('{name}')")
 
 
 def test_whom_the_slot_would_wait_for_in_any_database(database: Database, server: Database) -> None:
@@ -389,61 +370,6 @@ def test_settings_of_others_end_no_session_of_ours(database: Database) -> None:
     capture = Capture("limits", tuple(source.catalogue([T])), "placeholder", "password")
     source.setup(capture)
     assert source.teardown(capture).statements == ()
-
-
-@pytest.mark.parametrize("way", ["environment", "service"])
-def test_what_is_taken_from_the_environment_is_in_the_address(
-    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
-) -> None:
-    """The engine, Connect and the next command have another environment, and would ask another server."""
-    known = {name: value for name, value in parameters(database.dsn).items() if name != "password"}
-    url = "postgres://"
-    if way == "environment":
-        for variable, name in {"HOST": "host", "PORT": "port", "USER": "user", "DATABASE": "dbname"}.items():
-            monkeypatch.setenv(f"PG{variable}", known[name])
-    else:
-        lines = (f"{name}={value}\n" for name, value in known.items())
-        (tmp_path / "services").write_text("[mine]\n" + "".join(lines))
-        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
-        url = "postgres:///?service=mine"
-    found = parameters(reached(url).address)
-    assert found == known
-
-
-def test_a_domain_over_money_is_no_key_that_can_be_read_anew(database: Database) -> None:
-    database.run("CREATE DOMAIN price AS money", "CREATE TABLE priced (p price PRIMARY KEY)")
-    (schema,) = PostgresSource(database.dsn).catalogue([TableId("public", "priced")])
-    again = TableSchema.from_dict(json.loads(json.dumps(schema.as_dict())))
-    assert why_unreadable("postgres", schema) == why_unreadable("postgres", again) == "its key holds money"
-
-
-@pytest.mark.parametrize("table", ["pg_catalog.pg_class", "headrace.notifications"])
-def test_a_table_of_a_schema_that_is_nobodys_is_refused(database: Database, table: str) -> None:
-    database.run("CREATE SCHEMA headrace", "CREATE TABLE headrace.notifications (id int PRIMARY KEY)")
-    found = PostgresSource(database.dsn).preflight([TableId(*table.split("."))])
-    assert "SOURCE_TABLE_KIND" in {one.code for one in found if one.severity is Severity.ERROR}
-
-
-def test_tables_that_nobody_has_had_the_time_to_look_at_are_named(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    database.run(
-        "CREATE TABLE born (id int PRIMARY KEY, at date)", "INSERT INTO born VALUES (1, '0044-03-15 BC')"
-    )
-    tables = [T, TableId("public", "born")]
-    assert "SOURCE_VALUES" in {one.code for one in PostgresSource(database.dsn).preflight(tables)}
-    monkeypatch.setattr(preflight, "_GLANCES_S", 0.0)
-    found = [one for one in PostgresSource(database.dsn).preflight(tables) if one.severity is not Severity.OK]
-    assert {"public.born"} == {str(one.table) for one in found if one.code == "SOURCE_VALUES_UNSEEN"}
-
-
-def test_our_sessions_take_no_part_in_the_isolation_of_the_application(database: Database) -> None:
-    database.run(
-        "ALTER DATABASE checked SET default_transaction_isolation = serializable",
-        "ALTER DATABASE checked SET default_transaction_deferrable = on",
-    )
-    (found,) = PostgresSource(database.dsn).select("SHOW transaction_isolation")
-    assert found == {"transaction_isolation": "read committed"}
 
 
 def test_a_way_that_others_can_read_or_answer_on_is_told(server: Database, database: Database) -> None:

@@ -22,6 +22,7 @@ from headrace.control.runner import ensure_engine
 from headrace.control.runs.repository import topics_of
 from headrace.control.runs.start import plan, start, wait
 from headrace.model.errors import SourceError
+from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
@@ -192,3 +193,20 @@ def test_what_cannot_be_read_anew_right_is_refused_and_left_out_of_a_run_of_the_
         with pytest.raises(SourceError) as refused:
             wait(context, run.id)
         assert refused.value.code == "SOURCE_VALUES"
+
+
+@pytest.mark.parametrize("names", ["far", "far, near"])
+def test_standbys_that_the_connector_would_wait_for(names: str) -> None:
+    def told() -> dict[str, Finding]:
+        return {one.code: one for one in PostgresSource(database.dsn).preflight([TableId("public", "t")])}
+
+    with postgres_server(18) as dsn, fresh_database(dsn, "source_sessions") as database:
+        database.run("CREATE TABLE t (id int PRIMARY KEY)")
+        for name in names.split(", "):
+            database.run(f"SELECT pg_create_physical_replication_slot('{name}')")
+        database.run(f"ALTER SYSTEM SET synchronized_standby_slots = '{names}'", "SELECT pg_reload_conf()")
+        until(lambda: "SOURCE_STANDBY_SLOTS" in told())
+        found = told()["SOURCE_STANDBY_SLOTS"]
+        assert names in found.message
+        database.run(*found.hint.rstrip(";").split("; "))
+        until(lambda: "SOURCE_STANDBY_SLOTS" not in told())

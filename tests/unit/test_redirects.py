@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.control.connect import Connect
-from headrace.model.errors import SinkError, SourceError
+from headrace.model.errors import SinkError, SourceError, StackError
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 
@@ -78,6 +78,13 @@ def test_elasticsearch_is_not_looked_for_elsewhere(told: Told) -> None:
     finally:
         client.close()
     assert told.seen == []
+
+
+def test_a_worker_that_does_not_answer_is_named_by_the_setting_that_holds_its_address() -> None:
+    with Connect("http://127.0.0.1:1", patience=0.1) as connect, pytest.raises(StackError) as caught:
+        connect.config("x")
+    assert caught.value.code == "CONNECT_UNREACHABLE"
+    assert "HEADRACE_CONNECT_URL" in caught.value.hint
 
 
 def test_connect_is_not_looked_for_elsewhere(told: Told) -> None:
