@@ -197,10 +197,12 @@ def test_what_cannot_be_read_anew_right_is_refused_and_left_out_of_a_run_of_the_
 
 @pytest.mark.parametrize("names", ["far", "far, near"])
 def test_standbys_that_the_connector_would_wait_for(names: str) -> None:
-    def told() -> dict[str, Finding]:
-        return {one.code: one for one in PostgresSource(database.dsn).preflight([TableId("public", "t")])}
-
     with postgres_server(18) as dsn, fresh_database(dsn, "source_sessions") as database:
+        there, tables = PostgresSource(database.dsn), [TableId("public", "t")]
+
+        def told() -> dict[str, Finding]:
+            return {one.code: one for one in there.preflight(tables)}
+
         database.run("CREATE TABLE t (id int PRIMARY KEY)")
         for name in names.split(", "):
             database.run(f"SELECT pg_create_physical_replication_slot('{name}')")
