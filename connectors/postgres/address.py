@@ -17,8 +17,6 @@ from headrace.model.finding import Finding
 __all__ = ["address", "check_address", "parameters", "resolved"]
 
 _ELSEWHERE = ("service", "servicefile", "passfile")
-_UNTOLD = ("channel_binding", "options", "require_auth", "sslcrl", "sslcrldir", "sslnegotiation")
-"""What makes a connection safer, or another one, and is of libpq alone."""
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _CARRIED = (
     "host", "hostaddr", "port", "user", "dbname", "sslmode", "channel_binding", "sslnegotiation",
@@ -76,26 +74,11 @@ def resolved(known: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str
 
 
 def check_address(known: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what libpq heeds of an address and the connector, which is Java, cannot be told.
-
-    It knows one host and follows no other.
-    """
+    """Yield an error when the parameters name several hosts: Java is told of one and follows no other."""
     hosts = known.get("host") or known.get("hostaddr") or ""
     if "," in hosts:
         yield Finding.error(
             "SOURCE_URL_INVALID",
             f"The address names several hosts, {hosts}; the connector can be told of one only.",
             "Give the host name that leads to the primary: postgres://user:password@host:port/database.",
-        )
-    if known.get("sslrootcert") == "system":
-        yield Finding.error(
-            "SOURCE_URL_INVALID",
-            "The connector does not know the system's authorities (sslrootcert=system).",
-            "Name a file that holds them: sslrootcert=/etc/ssl/certs/ca-certificates.crt",
-        )
-    if untold := [name for name in _UNTOLD if known.get(name)]:
-        yield Finding.warning(
-            "SOURCE_URL_PARTLY",
-            f"The connector cannot be told of {', '.join(untold)}: it connects without.",
-            "Leave them out when the connector may not be without them; there is no other way yet.",
         )

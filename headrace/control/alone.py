@@ -11,7 +11,7 @@ from typing import IO
 
 from headrace.control.context import Context
 
-__all__ = ["Say", "alone", "only_one", "somebody_works", "take", "unfinished"]
+__all__ = ["Say", "alone", "only_one", "somebody_works", "take"]
 
 Say = Callable[[str], None]
 
@@ -50,24 +50,6 @@ def only_one(context: Context, kind: str, name: str, doing: str, say: Say) -> It
     with (context.run / f"name-{kind}-{name}.lock").open("a+") as lock:
         take(lock, name, doing, say)
         yield
-
-
-@contextmanager
-def unfinished(context: Context, kind: str, name: str) -> Iterator[bool]:
-    """Yield whether the last command that was to add this was killed; for who is the :func:`only_one`.
-
-    Args:
-        context: The installation.
-        kind: ``source`` or ``sink``.
-        name: Its name.
-    """
-    mark = context.run / f"adding-{kind}-{name}"
-    killed = mark.exists()
-    mark.touch()
-    try:
-        yield killed
-    finally:
-        mark.unlink(missing_ok=True)
 
 
 def somebody_works(context: Context, source: str) -> bool:

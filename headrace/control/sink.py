@@ -13,7 +13,7 @@ from typing import Any
 from headrace.config.pipeline import SchemaPolicy, write_private
 from headrace.config.source import valid_name
 from headrace.control import deadletters
-from headrace.control.alone import only_one, unfinished
+from headrace.control.alone import only_one
 from headrace.control.captured import captured_of
 from headrace.control.claims import owner_file, refuse_own, strangers
 from headrace.control.context import Context
@@ -91,12 +91,7 @@ def add(
     valid_name(name, of="sink")
     kinds.config_model(kind)  # before all else: a kind that is mistyped is the nearest mistake
     registry = Registry(context.registry)
-    with (
-        only_one(context, "sink", name, f"`headrace sink add {name}`", say),
-        unfinished(context, "sink", name) as killed,
-    ):
-        if killed and (added := _taken_up(context, registry, name, say)):
-            return added, []
+    with only_one(context, "sink", name, f"`headrace sink add {name}`", say):
         refuse_taken(registry, name)
         origin = registry.source(source) if source else registry.only_source()
         captured = captured_of(origin, tables)
@@ -164,20 +159,6 @@ def add(
             undo.pop_all()
         registry.note(f"sink {name}", "added", kind=kind, source=origin.name)
         return entry, findings
-
-
-def _taken_up(context: Context, registry: Registry, name: str, say: Say) -> SinkEntry | None:
-    """Return the sink that a killed command of ours has added all the same; remove what it had begun."""
-    known = {entry.name: entry for entry in registry.sinks()}.get(name)
-    if known is None:
-        return None
-    progress = read_progress(context.progress, name)
-    if progress is not None and progress.state == "running" and not known.incomplete:
-        say(f"{name} was added by a command that was killed afterwards")
-        return known
-    say(f"removing what a command that was killed had begun of {name}")
-    _let_go(context, name, purge=False, say=say)
-    return None
 
 
 def _register(registry: Registry, entry: SinkEntry, undo: ExitStack) -> None:
@@ -248,15 +229,11 @@ def remove(
     Raises:
         SinkError: When ``purge`` fails; the sink then stays registered, stopped, to be removed again.
     """
-    Registry(context.registry).sink(name)
-    with only_one(context, "sink", name, f"`headrace sink remove {name}`", say):
-        return _let_go(context, name, purge=purge, say=say)
-
-
-def _let_go(context: Context, name: str, *, purge: bool, say: Say) -> list[LeftTarget]:
-    """Do what :func:`remove` does; for a command that keeps others away itself."""
-    registry, left = Registry(context.registry), list[LeftTarget]()
-    with working_on(context, name, f"`headrace sink remove {name}`", say):
+    registry = Registry(context.registry)
+    registry.sink(name)
+    left: list[LeftTarget] = []
+    doing = f"`headrace sink remove {name}`"
+    with only_one(context, "sink", name, doing, say), working_on(context, name, doing, say):
         entry = registry.sink(name)
         say("stopping its query")
         withdraw(context, name)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from connectors import registry as kinds
 from connectors.base import WHILE_AWAY, Capture, Keys, Source
 from headrace.config.source import SourceSettings, valid_name
-from headrace.control.alone import only_one, unfinished
+from headrace.control.alone import only_one
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
@@ -26,7 +26,7 @@ from headrace.control.pipelines import orphans, withdraw
 from headrace.control.registry import Registry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.runner import ensure_engine
 from headrace.control.source_check import is_remains, known_already, refuse_known, refuse_taken
-from headrace.control.source_remove import Say, let_go, remove, stop_and_forget, unregister
+from headrace.control.source_remove import Say, remove, stop_and_forget, unregister
 from headrace.control.streaming import wait_streaming
 from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
@@ -69,20 +69,14 @@ def add(
     """
     valid_name(name, of="source")
     registry = Registry(context.registry)
-    with (
-        only_one(context, "source", name, f"`headrace source add {name}`", say),
-        unfinished(context, "source", name) as killed,
-    ):
-        if not killed:
-            refuse_known(registry, name)
+    with only_one(context, "source", name, f"`headrace source add {name}`", say):
+        refuse_known(registry, name)
         kind = kinds.kind_of(url)
         kept = password_left(context, name, url)
         settings = settings or SourceSettings()
         left = settings.columns_left_out
         source = kinds.reached(url, kept, left)
         wanted = list(tables) or source.tables(schemas)
-        if killed and (added := _taken_up(context, registry, name, source, wanted, say)):
-            return added
         # Without a choice all were taken, and what comes later is new.
         left_out = set(source.tables(sorted({t.schema for t in tables}))) - set(wanted) if tables else set()
         plugins = _fit_worker(context, source)
@@ -153,28 +147,6 @@ def add(
     if wait:
         wait_loaded(context, name, say)
     return entry
-
-
-def _taken_up(
-    context: Context, registry: Registry, name: str, source: Source, wanted: Sequence[TableId], say: Say
-) -> SourceEntry | None:
-    """Return the source that a killed command of ours has added all the same; remove what it had begun.
-
-    Raises:
-        UsageError: When there is another source of that name, or sinks use this one (``SOURCE_EXISTS``).
-    """
-    known = {entry.name: entry for entry in registry.sources()}.get(name)
-    if known is None:
-        return None
-    same = known.address == source.address and {t.schema.table for t in known.tables} == set(wanted)
-    if known.loaded_ms is not None and same:
-        say(f"{name} was added by a command that was killed afterwards")
-        return known
-    if known.loaded_ms is not None or registry.sinks(name):
-        raise known_already(name)
-    say(f"removing what a command that was killed had begun of {name}")
-    let_go(context, name, say)
-    return None
 
 
 @contextmanager

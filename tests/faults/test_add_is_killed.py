@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,10 +15,12 @@ from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
+from headrace.model.errors import UsageError
 from tests.support.database import Database, fresh_database
 from tests.support.leftovers import left_by_sink, left_by_source
 from tests.support.mirror import store_settings
 from tests.support.patience import WAIT_S
+from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
@@ -89,6 +91,18 @@ def killed(context: Context, place: str, *arguments: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+def again(context: Context, database: Database, add: Callable[[], object]) -> None:
+    """Give the same command once more; where the name exists, look at it, remove it, and again."""
+    try:
+        add()
+    except UsageError as error:
+        if error.code not in ("SOURCE_EXISTS", "SINK_EXISTS"):
+            raise
+        carry_out(error.hint, context.registry.parent, database.run)
+        (sink if error.code == "SINK_EXISTS" else source).remove(context, NAME)
+        add()
+
+
 @pytest.fixture
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
@@ -102,10 +116,12 @@ def states(context: Context) -> dict[str, lag.State]:
 
 @pytest.mark.parametrize("step", SOURCE_STEPS)
 def test_source_add_is_killed(context: Context, database: Database, step: str) -> None:
-    """Whichever step it has come to, the same command works."""
+    def add() -> None:
+        source.add(context, NAME, database.dsn, settings=BEAT)
+
     killed(context, step, "source", NAME, database.dsn)
     lag.measure(context)
-    source.add(context, NAME, database.dsn, settings=BEAT)
+    again(context, database, add)
     until(lambda: states(context)[NAME] is lag.State.STREAMING)
     rows, _ = Kafka(context.kafka_bootstrap).committed(f"{NAME}.public.goods")
     assert sorted(row["after"]["id"] for row in rows) == list(range(1, 51))
@@ -118,13 +134,16 @@ def test_source_add_is_killed(context: Context, database: Database, step: str) -
 def test_sink_add_is_killed(
     context: Context, database: Database, stack: RunningStack, step: str, kind: str
 ) -> None:
+    def add() -> None:
+        sink.add(context, NAME, kind, settings=settings, source=NAME)
+
     settings = store_settings(stack, NAME)[kind]
     lake = stack.endpoints.lake_path / NAME
     source.add(context, NAME, database.dsn, settings=BEAT)
     try:
         killed(context, step, "sink", NAME, kind, *settings.values(), NAME)
         lag.measure(context)
-        sink.add(context, NAME, kind, settings=settings, source=NAME)
+        again(context, database, add)
         settle(context)
         registry = Registry(context.registry)
         (table,) = registry.source(NAME).tables
