@@ -115,6 +115,7 @@ _SETTINGS = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "exit_on_error": "off",
+    "search_path": '"$user",public',
     "tcp_user_timeout": "0",
     "idle_session_timeout": "0",
     "wal_sender_timeout": "60s",
@@ -180,11 +181,11 @@ def _stream(capture: Capture, *, failover_slots: bool) -> dict[str, str]:
         "message.prefix.include.list": "(?-i:headrace)",
         "snapshot.mode": "initial",  # any other mode hides a gap in history
         # Rows may be of any size, and all sources share the worker's memory. The largest row so far tells the
-        # driver how many are fetched next. More bytes than its buffer takes end the session, so that as many
-        # rows of a mebibyte fit as are fetched at all: small ones promise nothing of those that follow.
-        "snapshot.fetch.size": "8",
+        # driver how many are fetched next. More bytes than its buffer takes end the session, and small rows
+        # promise nothing of those that follow: as many of two mebibytes fit as are fetched at all.
+        "snapshot.fetch.size": "4",
         "driver.adaptiveFetch": "true",
-        "driver.adaptiveFetchMaximum": "64",
+        "driver.adaptiveFetchMaximum": "32",
         "driver.maxResultBuffer": str(64 * 1024 * 1024),
         "snapshot.max.threads": str(settings.snapshot_threads),
         # A table is read by one thread: between the parts of one, keys with a time in them are rounded.

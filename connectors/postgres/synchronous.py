@@ -31,7 +31,7 @@ def check_synchronous(connection: Session) -> Iterator[Finding]:
         return
     names = ", ".join(map(quoted, told["standbys"]))
     others = _ANY.sub(lambda _: names, told["setting"]).replace("'", "''")
-    mend = f"SET synchronous_standby_names = '{others}'" if names else "RESET synchronous_standby_names"
+    mend = f"SET synchronous_standby_names = '{others}'" if names else "SET synchronous_standby_names = ''"
     yield Finding.error(
         "SOURCE_SYNCHRONOUS",
         f"synchronous_standby_names is {told['setting']}: commits of the application may wait for the"
@@ -60,7 +60,7 @@ def check_standby_slots(connection: Session) -> Iterator[Finding]:
     if not away:
         return
     others = ", ".join(row["slot"] for row in named if row["active"])
-    mend = f"SET synchronized_standby_slots = '{others}'" if others else "RESET synchronized_standby_slots"
+    mend = f"SET synchronized_standby_slots = '{others}'"
     yield Finding.error(
         "SOURCE_STANDBY_SLOTS",
         f"synchronized_standby_slots names {', '.join(away)}, from which no standby reads: until one does,"

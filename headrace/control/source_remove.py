@@ -109,7 +109,7 @@ def _left(apart: list[str], what: Sequence[str], again: str, *, leave: bool) -> 
     try:
         yield
     except StackError as error:
-        if error.code not in ("CONNECT_UNREACHABLE", "CONNECT_DENIED", "KAFKA_UNREACHABLE", "KAFKA_REFUSED"):
+        if error.code not in ("CONNECT_UNREACHABLE", "KAFKA_UNREACHABLE", "KAFKA_REFUSED"):
             raise
         if not leave:
             error.hint = f"If it is gone for good: {again} --leave-connect"
