@@ -285,5 +285,6 @@ class PostgresSource:
 
     def select(self, statement: str) -> list[dict[str, object]]:
         with self._session() as connection:
+            connection.execute("RESET search_path")  # names in a person's statement are theirs
             cursor = connection.execute(statement.encode())
             return list(cursor.fetchall()) if cursor.description else []

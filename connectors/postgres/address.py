@@ -17,6 +17,10 @@ from headrace.model.finding import Finding
 __all__ = ["address", "check_address", "parameters", "resolved"]
 
 _ELSEWHERE = ("service", "servicefile", "passfile")
+_UNTOLD = ("channel_binding", "options", "require_auth", "sslcrl", "sslcrldir", "sslnegotiation")
+"""What makes a connection safer, or another one, and is of libpq alone."""
+_HARMLESS = ("", "prefer", "disable", "postgres")
+"""Values of these with which nothing is lost."""
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _CARRIED = (
     "host", "hostaddr", "port", "user", "dbname", "sslmode", "channel_binding", "sslnegotiation",
@@ -69,16 +73,31 @@ def resolved(known: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str
         number = known.get("hostaddr") or os.environ.get("PGHOSTADDR")
         found = {n: value for n, value in found.items() if n != "hostaddr"}
         found |= {"hostaddr": number} if number else {}
-    paths = {n: str(Path(found[n]).absolute()) for n in _FILES if found.get(n, "system") != "system"}
+    paths = {n: str(Path(found[n]).absolute()) for n in _FILES if found.get(n) not in (None, "", "system")}
     return {**found, **paths}
 
 
 def check_address(known: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield an error when the parameters name several hosts: Java is told of one and follows no other."""
+    """Yield what libpq heeds of an address and the connector, which is Java, cannot be told.
+
+    It knows one host and follows no other.
+    """
     hosts = known.get("host") or known.get("hostaddr") or ""
     if "," in hosts:
         yield Finding.error(
             "SOURCE_URL_INVALID",
             f"The address names several hosts, {hosts}; the connector can be told of one only.",
             "Give the host name that leads to the primary: postgres://user:password@host:port/database.",
+        )
+    if known.get("sslrootcert") == "system":
+        yield Finding.error(
+            "SOURCE_URL_INVALID",
+            "The connector does not know the system's authorities (sslrootcert=system).",
+            "Name a file that holds them: sslrootcert=/etc/ssl/certs/ca-certificates.crt",
+        )
+    if untold := [name for name in _UNTOLD if known.get(name, "") not in _HARMLESS]:
+        yield Finding.warning(
+            "SOURCE_URL_PARTLY",
+            f"The connector cannot be told of {', '.join(untold)}: it connects without.",
+            "Take them out of the address if the connector may be without them; there is no other way yet.",
         )

@@ -259,7 +259,9 @@ def _telling(stays: list[str]) -> Iterator[None]:
         yield
     except HeadraceError as error:
         if stays:
-            error.hint = f"{error.hint}\nWhat stays is removed by whoever may run: {' '.join(stays)}".strip()
+            error.hint = (
+                f"{error.hint}\nWhat is left is removed by whoever may run: {' '.join(stays)}".strip()
+            )
         raise
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from connectors.base import Capture, topic_of
 from connectors.postgres import PostgresSource
-from connectors.postgres.address import address, parameters
+from connectors.postgres.address import address, check_address, parameters
 from connectors.postgres.properties import connector_properties
 from connectors.postgres.types import is_list, logical_type, numeric_digits
 from connectors.registry import build, kind_of
@@ -143,6 +143,21 @@ hosts = st.one_of(
 )
 def test_an_address_reads_back_as_it_was_given(known: dict[str, str]) -> None:
     assert parameters(address(known)) == known
+
+
+@pytest.mark.parametrize(
+    ("known", "codes"),
+    [
+        ({"host": "db"}, set()),
+        ({"host": "db,other"}, {"SOURCE_URL_INVALID"}),
+        ({"host": "db", "sslrootcert": "system"}, {"SOURCE_URL_INVALID"}),
+        ({"host": "db", "channel_binding": "require"}, {"SOURCE_URL_PARTLY"}),
+        ({"host": "db", "channel_binding": "prefer", "sslnegotiation": "postgres"}, set()),
+        ({"host": "db", "options": "-c role=other"}, {"SOURCE_URL_PARTLY"}),
+    ],
+)
+def test_what_only_libpq_heeds_of_an_address_is_told(known: dict[str, str], codes: set[str]) -> None:
+    assert {found.code for found in check_address(known)} == codes
 
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "nonsense", "", "shop"])
