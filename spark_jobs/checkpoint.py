@@ -28,6 +28,10 @@ class _History(BaseModel):
     last: dict[str, tuple[int, int]]
 
 
+class _Metadata(BaseModel):
+    id: str
+
+
 class _Requested(BaseModel):
     mark: int
     letters: list[Any]
@@ -44,13 +48,14 @@ class _Targets(BaseModel):
 _Whole = TypeAdapter[Any]
 _NOTES: dict[str, _Whole] = {
     "emptying.json": TypeAdapter(list[_Emptying]),
+    "metadata": TypeAdapter(_Metadata),
     "held.json": TypeAdapter(dict[str, dict[str, list[int]]]),
     "history.json": TypeAdapter(dict[str, _History]),
     "requested.json": TypeAdapter(dict[str, _Requested]),
     "targets.json": TypeAdapter(_Targets),
     "troubles.json": TypeAdapter(dict[str, Trouble]),
 }
-"""File → what it holds, of those beside the query's own."""
+"""File → what it holds: our own, and the one by which Spark knows the query."""
 
 
 def put_aside(checkpoint: Path) -> Path | None:

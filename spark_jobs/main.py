@@ -27,7 +27,7 @@ _TICK = 0.1
 _COLLECT_S = 5.0
 
 
-class _Stop(Exception):
+class _Stop(BaseException):
     """Raised in the main thread by SIGTERM and SIGINT."""
 
 

@@ -89,9 +89,12 @@ class Watch:
             if path not in self._running and path not in self._ending:
                 self._take_up(path, stamp)
         for running in self._running.values():
-            self._keep(running)
-            if running.spec.runs:
-                running.desk.tick()
+            try:
+                self._keep(running)
+                if running.spec.runs:
+                    running.desk.tick()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other sinks go on
+                self._failed(running, error)
 
     def sign_of_life(self) -> None:
         """Rewrite every progress file, so that a silent one means a dead engine."""
@@ -125,6 +128,16 @@ class Watch:
             self._refused.pop(path, None)
         except FileNotFoundError:
             self._tell(path, "removed")  # taken away since; whoever did so waits for this word
+        except OSError as error:
+            if self._refused.get(path) != stamp:
+                self._refused[path] = stamp
+                _log.error("the files of %s cannot be read: %s", path.stem, error)
+            unread = HeadraceError(
+                f"A file of the sink cannot be used: {error}.",
+                code="PIPELINE_UNREADABLE",
+                hint="Give the file to the account that the engine runs as; it is tried again by itself.",
+            )
+            self._tell(path, "failed", unread)
         except ValueError as error:
             # One sink's file is no reason to stop the others.
             self._running.pop(path, None)

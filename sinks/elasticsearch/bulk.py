@@ -140,8 +140,9 @@ class Bulk:
         Raises:
             SinkError: When the cluster refuses all of them, or an index is gone.
         """
-        target = path(alias, "_bulk") + f"?require_alias=true&timeout={self._shard_wait_s}s&filter_path="
-        target += "errors,items.*.status,items.*.error"
+        # What somebody has set as the index's pipeline may change a document, or drop it.
+        target = path(alias, "_bulk") + "?require_alias=true&pipeline=_none"
+        target += f"&timeout={self._shard_wait_s}s&filter_path=errors,items.*.status,items.*.error"
         outcomes: list[Outcome] = []
         with ThreadPoolExecutor(1, "bulk") as sender:
             under_way: Future[list[Outcome]] | None = None

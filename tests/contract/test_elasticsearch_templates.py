@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
 from headrace.model.finding import Severity
-from sinks.contract.story import ORDERS
+from headrace.model.outcome import APPLIED
+from sinks.contract.story import ORDERS, at, expected, order, state
 from sinks.elasticsearch.client import path
 from tests.support.search import Server
 
@@ -75,3 +76,26 @@ def test_a_cluster_without_room_for_the_shards(server: Server) -> None:
     sink.close()
     assert "needs 4000 shards" in codes["ES_SHARDS"]
     assert errors(server) == {}
+
+
+def test_a_pipeline_that_an_index_is_given_later_drops_no_row(server: Server) -> None:
+    drops = f"{server.prefix}drops"
+    with closing(server.sink()) as sink:
+        sink.prepare(ORDERS)
+        server.ask("PUT", path("_ingest", "pipeline", drops), {"processors": [{"drop": {}}]})
+        server.ask("PUT", path(server.alias(), "_settings"), {"index.default_pipeline": drops})
+        try:
+            assert sink.apply(ORDERS, [order(1, at(1))]) == [APPLIED]
+            assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(1))])
+        finally:
+            server.ask("PUT", path(server.alias(), "_settings"), {"index.default_pipeline": None})
+            server.ask("DELETE", path("_ingest", "pipeline", drops))
+
+
+def test_what_is_applied_is_on_the_disk_whatever_a_template_says(server: Server) -> None:
+    lazy = {"settings": {"index.translog.durability": "async"}}
+    body = {"index_patterns": [f"{server.prefix}*"], "template": lazy, "priority": 500}
+    with template(server, body), closing(server.sink()) as sink:
+        sink.prepare(ORDERS)
+        told = server.ask("GET", path(server.alias(), "_settings") + "?flat_settings=true")
+    assert {one["settings"]["index.translog.durability"] for one in told.values()} == {"request"}

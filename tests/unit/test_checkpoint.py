@@ -11,7 +11,8 @@ from spark_jobs.checkpoint import put_aside
 from spark_jobs.held import Holds, save_holds
 
 DAMAGED = ["", "null", "[1]", "\0\0", '{"a": {"1": [', '{"a": 1}', '{"a": {"b": {}}}', "[{}]"]
-NOTES = ["emptying.json", "held.json", "history.json", "requested.json", "targets.json", "troubles.json"]
+OURS = ["emptying.json", "held.json", "history.json", "requested.json", "targets.json", "troubles.json"]
+NOTES = [*OURS, "metadata"]
 
 
 @pytest.mark.parametrize("note", NOTES)
