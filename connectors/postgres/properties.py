@@ -16,6 +16,8 @@ CONNECTOR_CLASS = "io.debezium.connector.postgresql.PostgresConnector"
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 _UNSAFE = re.compile(r"[\x00-/:-@\[-^`{-\x7f]")
 _DOT = r"\."
+_JAVAS_HOSTS = re.compile(r"[A-Za-z0-9._-]+")
+"""What Debezium takes for a host; a number of IPv6 is none."""
 _TLS = {
     "sslmode": "database.sslmode",
     "sslrootcert": "database.sslrootcert",
@@ -68,6 +70,12 @@ def connector_properties(
             "The connector needs one host name, not a socket directory or a list.",
             code="SOURCE_URL_INVALID",
             hint="Write postgres://user:password@host:port/database.",
+        )
+    if not _JAVAS_HOSTS.fullmatch(host):
+        raise UsageError(
+            f"The connector takes no host {host}: only letters, digits, dots, dashes and underscores.",
+            code="SOURCE_URL_INVALID",
+            hint="Give the server a name, and write postgres://user:password@name:port/database.",
         )
     if "sslpassword" in address:
         raise UsageError(

@@ -105,6 +105,7 @@ def add(
             password=secret.placeholder,
             settings=settings,
         )
+        source.properties(capture)  # an address that the connector does not take is refused before all else
         stays: list[str] = []
         with _telling(stays), Connect(context.connect_url) as connect, ExitStack() as undo:
             kafka = Kafka(context.kafka_bootstrap)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from connectors import registry as kinds
-from connectors.base import Capture, Left
+from connectors.base import BOUNDED_CONVERTER, Capture, Left
 from headrace.control import epochs, sink, sink_tables, source, source_remove
 from headrace.control.capture import secret_of
 from headrace.control.connect import ConnectorState
@@ -41,7 +41,8 @@ class Servers:
     may_go_on: Event = field(default_factory=Event)
 
     # of the database
-    address, password = URL, "secret"
+    address = resolved = URL
+    password, connector_class = "secret", "of.postgres"
 
     def tables(self, _: Sequence[str]) -> list[TableId]:
         return [GOODS.table]
@@ -83,8 +84,8 @@ class Servers:
     def __exit__(self, *_: object) -> None:
         """Close nothing."""
 
-    def converts(self, _: str) -> bool:
-        return True
+    def plugins(self) -> frozenset[str]:
+        return frozenset({self.connector_class, BOUNDED_CONVERTER})
 
     def config(self, name: str) -> dict[str, str]:
         return self.connectors.get(name, {})
