@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -226,7 +227,8 @@ class Batches:
         sink = sink_of(pipeline)[0]
         ends = {place: end for place, end in span.ends.items() if place[0] not in behind}
         ends = patiently(lambda: self._emptied(sink, report, ranges, ends), self._progress, self._over)
-        settle(self._spec, sink, batch_id, session, report, ends, self._hole)
+        end = partial(settle, self._spec, sink, batch_id, session, report, ends, self._hole)
+        patiently(end, self._progress, self._over)  # done twice it is as done once
         carry_of(pipeline, {}).discard(report.spent)
         return ends
 

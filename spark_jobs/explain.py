@@ -10,7 +10,7 @@ __all__ = ["TOPIC_MISSING", "explain"]
 
 TOPIC_MISSING = "TOPIC_MISSING"
 
-_ERROR = re.compile(r"^[\w.]+(Error|Exception|Warning): ")
+_ERROR = re.compile(r"^[\w.]+(Error|Exception|Warning|Unavailable): ")
 
 _KNOWN = (
     (

@@ -14,7 +14,6 @@ from headrace.config.pipeline import load_pipeline
 from headrace.control.beats import NEWEST, told_otherwise
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
-from headrace.control.connect_log import last_error
 from headrace.control.context import Context
 from headrace.control.first_load import begun_again, note_loaded
 from headrace.control.gap import gap_between, gap_told_by
@@ -33,8 +32,6 @@ from headrace.observe import pidfile
 __all__ = ["Next", "Silence", "SinkSeen", "SourceSeen", "observe"]
 
 _BOOT_MS = 180_000
-_RECENT_MS = 60_000
-"""The connector tries again after some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,6 @@ class SourceSeen:
         unwatched_s: How long ago the catalogue was last compared with what is mirrored; None when never.
         look_s: How long that took.
         attempts: How often the initial snapshot has begun, while it is not complete.
-        error: What ended the connector's last try, when it tries again; empty when nothing tells.
     """
 
     entry: SourceEntry
@@ -98,7 +94,6 @@ class SourceSeen:
     unwatched_s: float | None = None
     look_s: float = 0.0
     attempts: int = 1
-    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +200,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         unwatched_s=unwatched_s,
         look_s=look.took_s if look is not None else 0.0,
         attempts=attempts,
-        error=_error(context, entry, attempts, hold, now),
     )
-
-
-def _error(context: Context, entry: SourceEntry, attempts: int, hold: Hold | None, now_ms: int) -> str:
-    """Return what ended the connector's last try, when it tries again."""
-    if attempts > 1:
-        return last_error(context.connect_log, entry.name, entry.created_ms)
-    if hold is None or hold.active:
-        return ""
-    # What was wrong long ago is not why it is away now.
-    return last_error(context.connect_log, entry.name, max(entry.created_ms, now_ms - _RECENT_MS))
 
 
 def _silence(error: HeadraceError, source: str) -> Silence:

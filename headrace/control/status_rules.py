@@ -143,8 +143,7 @@ def _waiting(seen: SourceSeen) -> Verdict | None:
 def _unheard(seen: SourceSeen) -> Verdict | None:
     """Return the verdict when nothing proves that the connector delivers, though all seems to be well."""
     if seen.hold is not None and not seen.hold.active:
-        why = f"; the last error: {seen.error}" if seen.error else ""
-        return Verdict(State.DEGRADED, f"the connector is not connected to its slot{why}")
+        return Verdict(State.DEGRADED, "the connector is not connected to its slot")
     silence = age_s(seen.now_ms, seen.beat_ms)
     allowed = max(SILENT_AFTER_S, BEATS_MISSED * seen.entry.settings["heartbeat_ms"] / 1000)
     if silence is None or silence > allowed:
@@ -289,10 +288,8 @@ def _loading(seen: SourceSeen) -> Verdict:
     """Return the verdict while the initial snapshot is not complete."""
     if seen.attempts > MOST_ATTEMPTS:
         said = f"the initial snapshot has begun {seen.attempts} times and has never come to the end"
-        why = f"the last error: {seen.error}" if seen.error else "Connect's log says what ended each try"
-        return Verdict(State.DEGRADED, f"{said}; {why}")
-    why = f"the connector was interrupted{f': {seen.error}' if seen.error else ''}"
-    again = f", for the {seen.attempts}. time: {why}" if seen.attempts > 1 else ""
+        return Verdict(State.DEGRADED, f"{said}; Connect's log says what ended each try")
+    again = f", for the {seen.attempts}. time: the connector was interrupted" if seen.attempts > 1 else ""
     return Verdict(State.SNAPSHOTTING, f"the initial snapshot is under way{again}")
 
 

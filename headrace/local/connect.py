@@ -76,9 +76,6 @@ KafkaConnect {{
 
 HEAP_MIB = 384
 
-_WHOSE = "%notEmpty{[%X{dbz.connectorName}] }"
-"""The source that a thread of Debezium's works for; other lines are about none."""
-
 
 def _extract(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as content:
@@ -116,9 +113,7 @@ class Connect:
         users = settings_file(config / "users", f"{USER}={site.credentials.connect}\n", site.account)
         jaas = settings_file(config / "jaas.conf", _JAAS.format(users=users), site.account)
         log = own_log(site.home, self.name, site.account)
-        logging = settings_file(
-            config / "log4j2.properties", log4j2_properties(log, whose=_WHOSE), site.account
-        )
+        logging = settings_file(config / "log4j2.properties", log4j2_properties(log), site.account)
         options = jvm_options(HEAP_MIB, site.home.data("connect-tmp"), site.account)
         jars = [*site.files["kafka"], *site.files["connect"]]
         jars.append(converter_jar(jars))

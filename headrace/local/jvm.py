@@ -75,13 +75,8 @@ def settings_file(path: Path, text: str, account: Account | None) -> Path:
     return path
 
 
-def log4j2_properties(log: Path, *, whose: str = "") -> str:
-    """Return a Log4j configuration that keeps at most 2 × 10 MB in ``log``.
-
-    Args:
-        log: The file.
-        whose: What each line says of whom it is about, as a pattern; nothing when empty.
-    """
+def log4j2_properties(log: Path) -> str:
+    """Return a Log4j configuration that keeps at most 2 × 10 MB in ``log``."""
     return f"""\
 status = error
 appender.file.type = RollingFile
@@ -89,7 +84,7 @@ appender.file.name = file
 appender.file.fileName = {log}
 appender.file.filePattern = {log}.%i
 appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %-5p %c{{1}} {whose}%m%n
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %-5p %c{{1}} %m%n
 appender.file.policies.type = SizeBasedTriggeringPolicy
 appender.file.policies.size = 10MB
 appender.file.strategy.type = DefaultRolloverStrategy
