@@ -26,11 +26,11 @@ class Rows:
 
     Args:
         before_horizon: Whether the unit of that name holds a row that was there at the look before.
-        before_coming: Whether it holds a row written no later than by the transaction of that number.
+        before_coming: Whether it holds a row written before that step of the transaction of that number.
     """
 
     before_horizon: Callable[[str], bool]
-    before_coming: Callable[[str, str], bool]
+    before_coming: Callable[[str, str, int], bool]
 
 
 def unlike_registered(schema: TableSchema, now: Table) -> Iterator[Trouble]:
@@ -152,7 +152,7 @@ def came_and_went(schema: TableSchema, before: Table, now: Table, ask: Rows) -> 
         yield Trouble(schema.table, "PARTITION_GONE", True, what)
     for oid in are.keys() - was.keys():
         unit = are[oid]
-        if unit["came"] is None or ask.before_coming(unit["name"], unit["came"]):
+        if unit["came"] is None or ask.before_coming(unit["name"], unit["came"], unit["step"]):
             what = f"its partition {unit['name']} had rows when it was attached"
             yield Trouble(schema.table, "PARTITION_CAME", True, what)
     both = are.keys() & was.keys()

@@ -70,6 +70,9 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
        'came', (SELECT h.xmin::text FROM pg_inherits h WHERE h.inhrelid IN (
                     SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)
                 ORDER BY age(h.xmin) LIMIT 1),
+       'step', (SELECT h.cmin::text::bigint FROM pg_inherits h WHERE h.inhrelid IN (
+                    SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)
+                ORDER BY age(h.xmin), h.cmin::text::bigint DESC LIMIT 1),
        'way', (SELECT jsonb_object_agg(h.inhrelid, h.xmin::text) FROM pg_inherits h WHERE h.inhrelid IN (
                    SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)),
        'said', md5((to_jsonb(l) - '{relpages,reltuples,relallvisible,relallfrozen,relfrozenxid,relminmxid,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ _PATIENCE = (
     r" -c default_transaction_isolation=read\ committed -c default_transaction_deferrable=off"
 )
 _ROWS_PATIENCE_MS = 2_000
+_BEFORE = sql.SQL("age(t.xmin) > age(%s::xid) OR (t.xmin = %s::xid AND t.cmin::text::bigint < %s)")
 _PUBLICATION = ""
 _BACK = "the database has forgotten a mark that was seen in it: it was restored to an earlier state"
 
@@ -183,7 +184,7 @@ class PostgresWatch:
 def _rows(connection: Session, horizon: str) -> Rows:
     """Return what can be asked of partitions; what is not answered in time counts as the worst."""
 
-    def asked(name: str, condition: sql.SQL, value: str, otherwise: bool) -> bool:
+    def asked(name: str, condition: sql.SQL, values: Sequence[object], otherwise: bool) -> bool:
         # The name is quoted already, by the database.
         told = sql.SQL("SELECT EXISTS (SELECT FROM ONLY {} t WHERE {}) AS found").format(
             sql.SQL(name), condition
@@ -191,7 +192,7 @@ def _rows(connection: Session, horizon: str) -> Rows:
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL statement_timeout = {_ROWS_PATIENCE_MS}")
-                return bool(rows(connection, told, value)[0]["found"])
+                return bool(rows(connection, told, *values)[0]["found"])
         except (
             psycopg.errors.QueryCanceled,
             psycopg.errors.InsufficientPrivilege,
@@ -201,9 +202,9 @@ def _rows(connection: Session, horizon: str) -> Rows:
 
     return Rows(
         before_horizon=lambda name: asked(
-            name, sql.SQL("age(t.xmin) > age((%s::xid8)::xid)"), horizon, False
+            name, sql.SQL("age(t.xmin) > age((%s::xid8)::xid)"), [horizon], False
         ),
-        before_coming=lambda name, came: asked(name, sql.SQL("age(t.xmin) >= age(%s::xid)"), came, True),
+        before_coming=lambda name, came, step: asked(name, _BEFORE, [came, came, step], True),
     )
 
 

@@ -35,6 +35,8 @@ CREATE TABLE emptied_b PARTITION OF emptied FOR VALUES FROM (100) TO (200);
 CREATE TABLE halves (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
 CREATE TABLE halves_a PARTITION OF halves FOR VALUES FROM (0) TO (100);
 CREATE TABLE halves_b PARTITION OF halves FOR VALUES FROM (100) TO (200);
+CREATE TABLE filled (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE filled_a PARTITION OF filled FOR VALUES FROM (0) TO (100);
 CREATE TABLE north (id int PRIMARY KEY, v text);
 CREATE TABLE south (id int PRIMARY KEY, v text);
 CREATE TABLE elsewhere (id int PRIMARY KEY, v text);
@@ -102,6 +104,11 @@ QUIET = (
         "INSERT INTO parted VALUES (5, 'after'), (150, 'after')",
         "CREATE TABLE parted_c PARTITION OF parted FOR VALUES FROM (200) TO (300)",
         "INSERT INTO parted VALUES (250, 'new')",
+        # One transaction.
+        (
+            "CREATE TABLE parted_d PARTITION OF parted FOR VALUES FROM (300) TO (400);"
+            "INSERT INTO parted VALUES (350, 'made for it')"
+        ),
         "TRUNCATE single",
         "INSERT INTO single VALUES (5, 'after')",
     ),
@@ -170,6 +177,13 @@ UNTOLD = {
         f"{OUT} outside; INSERT INTO outside VALUES (1, 'unseen'); {IN} outside",
     ),
     "came": ("PARTITION_CAME", "ALTER TABLE came ATTACH PARTITION attached FOR VALUES FROM (100) TO (200)"),
+    "filled": (
+        "PARTITION_CAME",
+        (
+            "CREATE TABLE filled_b (LIKE filled INCLUDING ALL);INSERT INTO filled_b VALUES (150, 'untold');"
+            "ALTER TABLE filled ATTACH PARTITION filled_b FOR VALUES FROM (100) TO (200)"
+        ),
+    ),
     "replaced": ("COLUMN_RETYPED", "ALTER TABLE replaced DROP at, ADD at timestamp"),
     "grown": ("PARTITION_CAME", "ALTER TABLE grown ATTACH PARTITION tree FOR VALUES FROM (100) TO (200)"),
     "away": (
