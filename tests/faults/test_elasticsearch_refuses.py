@@ -103,35 +103,6 @@ def test_what_it_refuses_waits_by_name_and_is_there_when_it_is_over(
         assert equal(mirror, f"{NAME}{sink}"), sink
 
 
-def test_a_shard_without_a_home_holds_up_its_table_and_no_other(mirror: Mirror) -> None:
-    mirror.settle()
-    search = f"{NAME}search"
-
-    def words(table: str) -> set[tuple[State, str]]:
-        tables = measure(mirror.context).tables
-        return {(t.state, t.reason) for t in tables if (t.sink, t.table) == (search, f"public.{table}")}
-
-    (index,) = ask(mirror, "GET", f"/_alias/{NAME}-public-goods")
-    with watched(mirror.context, lambda: equal(mirror, search)) as seen:
-        with put(mirror, "/_cluster/settings", {"persistent": {"cluster.routing.allocation.enable": "none"}}):
-            ask(mirror, "POST", f"/{index}/_close")
-            ask(mirror, "POST", f"/{index}/_open?wait_for_active_shards=0")
-            for round_ in range(3):
-                mirror.database.run(
-                    *(f"UPDATE {name} SET v = 'shard {round_}' WHERE id > 9" for name in TABLES)
-                )
-                until(lambda: equal(mirror, search, "others"))
-                until(lambda: any("shard" in reason for _, reason in words("goods")))
-                until(lambda: {state for state, _ in words("others")} == {State.STREAMING})
-            assert not mirror.in_sync
-        mirror.settle()
-    assert not seen.false_greens
-    assert not mirror.letters
-    for sink in ("search", "cache", "lake"):
-        for table in TABLES:
-            assert equal(mirror, f"{NAME}{sink}", table), (sink, table)
-
-
 def equal(mirror: Mirror, sink: str, table: str = "goods") -> bool:
     wanted = {str(key): value for key, value in mirror.database.run(f"SELECT id, v FROM {table}")}
     opened = open_sink(Registry(mirror.context.registry).sink(sink))
