@@ -22,7 +22,7 @@ from headrace.control.runs.repository import run_of
 from headrace.model.schema import TableId
 from tests.support.locked import redis_locked
 from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
-from tests.support.remedy import carry_out, refused, steps
+from tests.support.remedy import bare, carry_out, refused, steps
 from tests.support.search import Server
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
@@ -132,7 +132,10 @@ class Beside:
             if not remedies:
                 return
             _, words = steps(remedies[0])
-            CliRunner().invoke(app, [*words, "--home", str(self.mirror.stack.home.root)])
+            done = CliRunner().invoke(app, [*words, "--json", "--home", str(self.mirror.stack.home.root)])
+            if done.exit_code:
+                hint = json.loads(bare(done.stderr.splitlines()[-1]))["error"]["hint"]
+                carry_out(hint, self.mirror.stack.home.root, self.mirror.database.run)
         pytest.fail(f"there is no end to what is told: {self.told()}")
 
     def mended(self) -> None:
