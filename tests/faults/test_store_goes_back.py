@@ -142,14 +142,15 @@ def test_a_letter_that_was_replayed_waits_again_when_the_store_has_lost_it(shop:
     def waiting() -> int:
         return len(deadletters.letters(shop.context, Chosen(sink=cache)))
 
-    redis.rename(key, aside)
-    redis.lpush(key, "a stranger's")
+    # At once: a key that is missed has its table filled again, and each record of the row would be refused.
+    with redis.pipeline(transaction=True) as both:
+        both.rename(key, aside).lpush(key, "a stranger's").execute()
     with psycopg.connect(shop.dsn, autocommit=True) as database:
         database.execute("UPDATE reviews SET body = 'refused at first' WHERE id = 1")
     until(lambda: waiting() == 1)
     elapse(2)  # its offset is settled
-    redis.delete(key)
-    redis.rename(aside, key)
+    with redis.pipeline(transaction=True) as both:
+        both.delete(key).rename(aside, key).execute()
     restore = backed_up_cache(shop)
     assert deadletters.replay(shop.context, Chosen(sink=cache)).done == 1
     shop.converge()
