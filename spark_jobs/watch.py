@@ -177,12 +177,9 @@ class Watch:
             return
         query = running.query
         if query is None:
-            try:
-                mend(running.spec.checkpoint)
-                running.batches.started()
-                running.query = start_query(self._session, running.spec, running.batches)
-            except (HeadraceError, PySparkException, OSError, ValueError) as error:
-                self._failed(running, error)
+            mend(running.spec.checkpoint)
+            running.batches.started()
+            running.query = start_query(self._session, running.spec, running.batches)
         elif not query.isActive:
             running.query = None
             why = query.exception()

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from connectors.postgres import PostgresSource, preflight
+from connectors.postgres import PostgresSource, lookup, preflight, watch
 from connectors.postgres.address import parameters
+from connectors.postgres.session import connect
 from connectors.registry import reached, why_unreadable
 from headrace.control import source_check
 from headrace.control.context import Context
@@ -86,6 +87,10 @@ def test_our_sessions_take_no_part_in_the_isolation_of_the_application(database:
     )
     (found,) = PostgresSource(database.dsn).select("SHOW transaction_isolation")
     assert found == {"transaction_isolation": "read committed"}
+    for options in (watch._PATIENCE, lookup._SESSION):
+        with connect(parameters(database.dsn), options=options) as kept:
+            assert kept.execute("SHOW transaction_isolation").fetchone() == found
+            assert kept.execute("SHOW search_path").fetchone() == {"search_path": '"$user",public'}
 
 
 def test_a_worker_that_wants_another_login_is_told_as_that(context: Context, database: Database) -> None:
