@@ -55,6 +55,8 @@ class SourceEntry(Base):
     """Up to where the connector had delivered it then."""
     heard: Mapped[int | None]
     """Up to where the connector's notifications were read."""
+    adding: Mapped[str | None]
+    """How far the ``add`` has come, an :class:`~headrace.control.adding.Adding`; None when it has ended."""
     left_out: Mapped[dict[str, Any] | None]
     """``tables``: those of the captured schemas that were there and not chosen, or were declined since, as
     schema and name. None until a look has noted them."""
@@ -114,6 +116,8 @@ class SinkEntry(Base):
     on_schema_change: Mapped[str] = mapped_column(server_default="lenient")
     """A :class:`~headrace.config.pipeline.SchemaPolicy`."""
     created_ms: Mapped[int]
+    adding: Mapped[str | None]
+    """As that of a source."""
 
 
 class TopicEntry(Base):

@@ -52,8 +52,8 @@ __all__ = [
     "now_ms",
 ]
 
-_VERSION = 9
-_OLDER = (1, 2, 3, 4, 5, 6, 7, 8)
+_VERSION = 10
+_OLDER = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 """Versions that lack only tables, which are made, and columns, which are added."""
 _READ_WHOLE = ("applying", "sweeping", "unfinished", "completed")
 """Phases of a run that has read its tables whole."""

@@ -13,6 +13,7 @@ from typing import Any
 from headrace.config.pipeline import SchemaPolicy, write_private
 from headrace.config.source import valid_name
 from headrace.control import deadletters
+from headrace.control.adding import Adding, asked_sink, begun_sink, is_same_sink, note, sink_exists
 from headrace.control.alone import only_one
 from headrace.control.captured import captured_of
 from headrace.control.claims import owner_file, refuse_own, strangers
@@ -31,17 +32,17 @@ from headrace.control.pipelines import (
     working_on,
 )
 from headrace.control.progress import read_progress
-from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
 from headrace.control.runs.shadowing import discard_of_sink
-from headrace.control.sink_settings import checked_settings, forget, seal, secrets_of
+from headrace.control.sink_settings import forget, seal, secrets_of
 from headrace.control.sink_tables import before_adding, trimmed
 from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
 from headrace.control.taking_back import take_back
 from headrace.control.targets import begin, create, missing, refuse_shared
 from headrace.control.verdicts import TAKEN_BACK, over
-from headrace.model.errors import SinkError, SourceError, UsageError, naming
+from headrace.model.errors import SinkError, SourceError, naming
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks import registry as kinds
@@ -54,7 +55,6 @@ __all__ = [
     "open_sink",
     "opened_sink",
     "pause",
-    "refuse_taken",
     "remove",
     "resume",
     "tables_of",
@@ -85,31 +85,30 @@ def add(
     ``take_over`` another installation that writes to the targets is stopped.
 
     Raises:
-        UsageError: When the name, the kind, the settings or the target are taken or invalid.
+        UsageError: When the name, the kind, the settings or the target are taken or invalid. One that a
+            killed command has registered is gone on with, or begun anew, when the same is asked for.
         SinkError: When the store is unfit or the query fails to start.
     """
     valid_name(name, of="sink")
     kinds.config_model(kind)  # before all else: a kind that is mistyped is the nearest mistake
     registry = Registry(context.registry)
     with only_one(context, "sink", name, f"`headrace sink add {name}`", say):
-        refuse_taken(registry, name)
+        begun = begun_sink(registry, name)
         origin = registry.source(source) if source else registry.only_source()
         captured = captured_of(origin, tables)
         refuse_unknown(settings, [table.schema for table in captured])
+        entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
+        if begun is not None:
+            if not is_same_sink(begun, entry, [table.topic for table in captured]):
+                raise sink_exists(name)
+            if begun.adding == Adding.STARTED.value:
+                return _gone_on_with(context, registry, begun, captured, say, wait=wait), []
+            say("removing what a command that was killed had begun")
+            _let_go(context, name, say=say)
         kept = secrets_of(context, name)
         with ExitStack() as undo:
             undo.callback(forget, context, name, but=kept)
-            entry = SinkEntry(
-                name=name,
-                kind=kind,
-                source=origin.name,
-                settings=seal(context, name, kind, checked_settings(kind, origin.name, settings)),
-                tables={},
-                incomplete={},
-                incomplete_ms={},
-                on_schema_change=on_schema_change.value,
-                created_ms=now_ms(),
-            )
+            entry.settings = seal(context, name, kind, entry.settings)
             with opened_sink(entry) as sink:
                 say("checking the store")
                 schemas = [table.schema for table in captured]
@@ -146,6 +145,7 @@ def add(
             _refuse_other_life(registry, captured)
             spec = pipeline_of(context, origin, entry, captured).model_copy(update={"swept": passed})
             write_private(spec_path(context, name), spec.model_dump_json())
+            note(registry, entry, Adding.STARTED)
             ensure_engine(context)
             if wait:
                 wait_running(context, name)
@@ -157,8 +157,40 @@ def add(
                     error.hint = "Run the same command again."
                 raise
             undo.pop_all()
-        registry.note(f"sink {name}", "added", kind=kind, source=origin.name)
+        _added(registry, entry)
         return entry, findings
+
+
+def _gone_on_with(
+    context: Context,
+    registry: Registry,
+    entry: SinkEntry,
+    captured: Sequence[SourceTableEntry],
+    say: Say,
+    *,
+    wait: bool,
+) -> SinkEntry:
+    """Wait for what a command that was killed has started, and sweep it; when that fails, let it go."""
+    say("going on with what a command that was killed has started")
+    ensure_engine(context)
+    try:
+        if wait:
+            wait_running(context, entry.name)
+        # What Kafka has dropped since may have been applied; a sweep would not know.
+        passed = marks_to_pass(registry, entry.source, captured)
+        lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
+        swept = [table for table in captured if table.topic not in lost]
+        sweep_new_sink(context, registry, entry, swept, say)
+    except SinkError:
+        _let_go(context, entry.name, say=say)
+        raise
+    _added(registry, entry)
+    return entry
+
+
+def _added(registry: Registry, entry: SinkEntry) -> None:
+    note(registry, entry, None)
+    registry.note(f"sink {entry.name}", "added", kind=entry.kind, source=entry.source)
 
 
 def _register(registry: Registry, entry: SinkEntry, undo: ExitStack) -> None:
@@ -166,7 +198,7 @@ def _register(registry: Registry, entry: SinkEntry, undo: ExitStack) -> None:
     with registry.begin() as session:
         if session.get(SinkEntry, entry.name) is not None:
             undo.pop_all()
-            raise _known_already(entry.name)
+            raise sink_exists(entry.name)
         session.add(entry)
     undo.callback(_unregister, registry, entry.name)
 
@@ -229,11 +261,15 @@ def remove(
     Raises:
         SinkError: When ``purge`` fails; the sink then stays registered, stopped, to be removed again.
     """
-    registry = Registry(context.registry)
-    registry.sink(name)
-    left: list[LeftTarget] = []
-    doing = f"`headrace sink remove {name}`"
-    with only_one(context, "sink", name, doing, say), working_on(context, name, doing, say):
+    Registry(context.registry).sink(name)
+    with only_one(context, "sink", name, f"`headrace sink remove {name}`", say):
+        return _let_go(context, name, purge=purge, say=say)
+
+
+def _let_go(context: Context, name: str, *, purge: bool = False, say: Say) -> list[LeftTarget]:
+    """Do what :func:`remove` does; for a command that keeps others away itself."""
+    registry, left = Registry(context.registry), list[LeftTarget]()
+    with working_on(context, name, f"`headrace sink remove {name}`", say):
         entry = registry.sink(name)
         say("stopping its query")
         withdraw(context, name)
@@ -332,20 +368,6 @@ def opened_sink(entry: SinkEntry) -> Iterator[Sink]:
 def tables_of(registry: Registry, entry: SinkEntry) -> list[SourceTableEntry]:
     """Return the tables the sink mirrors, in the source's order."""
     return [table for table in registry.source(entry.source).tables if table.topic in entry.tables]
-
-
-def refuse_taken(registry: Registry, name: str) -> None:
-    """Refuse the name of a sink that there is already (``SINK_EXISTS``)."""
-    if name in (entry.name for entry in registry.sinks()):
-        raise _known_already(name)
-
-
-def _known_already(name: str) -> UsageError:
-    return UsageError(
-        f"There is a sink “{name}” already; choose another name.",
-        code="SINK_EXISTS",
-        hint=f"headrace sink show {name}",
-    )
 
 
 def _set_paused(context: Context, name: str, paused: bool) -> None:

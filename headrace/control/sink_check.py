@@ -7,13 +7,12 @@ from contextlib import closing
 from typing import Any
 
 from headrace.config.source import valid_name
+from headrace.control.adding import asked_sink, begun_sink, is_same_sink, sink_exists
 from headrace.control.captured import captured_of
 from headrace.control.claims import refuse_own, strangers
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
-from headrace.control.sink import refuse_taken
-from headrace.control.sink_settings import checked_settings
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.sink_tables import before_adding, trimmed
 from headrace.control.sweeps import marks_to_pass
 from headrace.control.targets import refuse_ahead, refuse_shared
@@ -44,21 +43,15 @@ def check(
     valid_name(name, of="sink")
     kinds.config_model(kind)
     registry = Registry(context.registry)
-    refuse_taken(registry, name)
+    begun = begun_sink(registry, name)
     origin = registry.source(source) if source else registry.only_source()
     captured = captured_of(origin, tables)
     refuse_unknown(settings, [table.schema for table in captured])
-    entry = SinkEntry(
-        name=name,
-        kind=kind,
-        source=origin.name,
-        settings=checked_settings(kind, origin.name, settings),
-        tables={},
-        incomplete={},
-        incomplete_ms={},
-        on_schema_change="",
-        created_ms=now_ms(),
-    )
+    # What becomes of changes of columns is none of what may be refused.
+    policy = begun.on_schema_change if begun else ""
+    entry = asked_sink(name, kind, origin.name, settings, policy)
+    if begun is not None and not is_same_sink(begun, entry, [table.topic for table in captured]):
+        raise sink_exists(name)
     schemas = [table.schema for table in captured]
     with naming(origin.name, name), closing(kinds.build(kind, name, entry.settings)) as sink:
         found = before_adding(sink.check(schemas))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from connectors import registry as kinds
 from connectors.base import WHILE_AWAY, Capture, Keys, Source
 from headrace.config.source import SourceSettings, valid_name
+from headrace.control.adding import Adding, begun_source, is_same_source, note, source_exists
 from headrace.control.alone import only_one
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
@@ -25,8 +26,8 @@ from headrace.control.newcomers import listed
 from headrace.control.pipelines import orphans, withdraw
 from headrace.control.registry import Registry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.runner import ensure_engine
-from headrace.control.source_check import is_remains, known_already, refuse_known, refuse_taken
-from headrace.control.source_remove import Say, remove, stop_and_forget, unregister
+from headrace.control.source_check import is_remains, refuse_taken
+from headrace.control.source_remove import Say, let_go, remove, stop_and_forget, unregister
 from headrace.control.streaming import wait_streaming
 from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
@@ -59,7 +60,8 @@ def add(
 
     With ``skip_unfit`` tables that cannot be followed are left out by name; else one of them refuses all.
     Without ``wait`` it returns as soon as the connector is created; its snapshot goes on.
-    When anything fails, what was made is removed again. ``warn`` is told what the check warns of, before
+    When anything fails, what was made is removed again. One that was killed is given again as it stands: it
+    goes on where the other has stopped, or begins anew. ``warn`` is told what the check warns of, before
     anything is made.
 
     Raises:
@@ -70,13 +72,17 @@ def add(
     valid_name(name, of="source")
     registry = Registry(context.registry)
     with only_one(context, "source", name, f"`headrace source add {name}`", say):
-        refuse_known(registry, name)
+        begun = begun_source(registry, name)
         kind = kinds.kind_of(url)
         kept = password_left(context, name, url)
         settings = settings or SourceSettings()
         left = settings.columns_left_out
         source = kinds.reached(url, kept, left)
         wanted = list(tables) or source.tables(schemas)
+        if begun is not None and not is_same_source(begun, source, wanted, keys or {}, settings, skip_unfit):
+            raise source_exists(name)
+        if begun is not None and _is_gone_on_with(context, registry, begun, say, wait=wait):
+            return begun
         # Without a choice all were taken, and what comes later is new.
         left_out = set(source.tables(sorted({t.schema for t in tables}))) - set(wanted) if tables else set()
         plugins = _fit_worker(context, source)
@@ -135,6 +141,7 @@ def add(
             undo.callback(stop_and_forget, connect, capture.connector)
             connect.forget_offsets(capture.connector)
             connect.resume(capture.connector)
+            note(registry, entry, Adding.STARTED)
             if large:
                 say(f"a run is to read {', '.join(map(str, large))}: `headrace resnapshot list`")
             if wait:
@@ -144,10 +151,42 @@ def add(
                     undo.pop_all()
                     raise
             undo.pop_all()
-        registry.note(f"source {name}", "added", tables=[str(schema.table) for schema in capture.tables])
+        _added(registry, entry)
     if wait:
         wait_loaded(context, name, say)
     return entry
+
+
+def _is_gone_on_with(
+    context: Context, registry: Registry, entry: SourceEntry, say: Say, *, wait: bool
+) -> bool:
+    """Wait for what a command that was killed has started; let go of what is not at work, or fails.
+
+    Returns:
+        Whether it is added now; else nothing of it is left.
+    """
+    if entry.adding != Adding.STARTED.value:
+        say("removing what a command that was killed had begun")
+        let_go(context, entry.name, say)
+        return False
+    say("going on with what a command that was killed has started")
+    try:
+        if wait:
+            wait_streaming(context, entry.name, again="add the source again", say=say)
+    except HeadraceError:
+        if not registry.sinks(entry.name):
+            let_go(context, entry.name, say)
+        raise
+    _added(registry, entry)
+    if wait:
+        wait_loaded(context, entry.name, say)
+    return True
+
+
+def _added(registry: Registry, entry: SourceEntry) -> None:
+    note(registry, entry, None)
+    tables = [str(table.schema.table) for table in entry.tables]
+    registry.note(f"source {entry.name}", "added", tables=tables)
 
 
 @contextmanager
@@ -284,6 +323,7 @@ def _register(
         created_ms=now_ms(),
         loaded_ms=None,
         gap=None,
+        adding=Adding.REGISTERED.value,
         left_out=listed(left_out),
         tables=[
             SourceTableEntry(
@@ -298,7 +338,7 @@ def _register(
     )
     with registry.begin() as session:
         if session.get(SourceEntry, entry.name) is not None:
-            raise known_already(entry.name)
+            raise source_exists(entry.name)
         session.add(entry)
     return entry
 

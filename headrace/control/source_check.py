@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from connectors import registry as kinds
 from connectors.base import Capture, Keys, Source, topic_of
 from headrace.config.source import SourceSettings, valid_name
+from headrace.control.adding import begun_source, is_same_source, source_exists
 from headrace.control.capture import secret_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.fitness import findings_of, refuse_unmeant, refuse_used, without_unfit
 from headrace.control.kafka import Kafka
 from headrace.control.lost import password_left
-from headrace.control.registry import Registry
+from headrace.control.registry import Registry, SourceEntry
 from headrace.control.topics import topics_of
 from headrace.control.worker import missing, refuse_without
-from headrace.model.errors import HeadraceError, SourceError, UsageError
+from headrace.model.errors import HeadraceError, SourceError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
-__all__ = ["check", "is_remains", "known_already", "refuse_known", "refuse_taken"]
+__all__ = ["check", "is_remains", "refuse_taken"]
 
 _PLACEHOLDER = "__headrace_unavailable_"
 """Of a capture that is not to be made."""
@@ -73,39 +74,29 @@ def check(
         settings=settings,
     )
     found += _refusal(lambda: source.properties(capture))
-    return [*found, *_installation(place[0], source, capture)]
+    begun: list[SourceEntry | None] = []
+    if place[0].registry.exists():
+        known = Registry(place[0].registry)
+        found += _refusal(lambda: begun.append(begun_source(known, capture.source)))
+    for entry in filter(None, begun):
+        if not is_same_source(entry, source, wanted, keys or {}, settings, some=True):
+            found.append(Finding.refused(source_exists(entry.name)))
+    return [*found, *_installation(place[0], source, capture, is_begun=any(begun))]
 
 
-def _installation(context: Context, source: Source, capture: Capture) -> Iterator[Finding]:
-    """Yield what the installation has against a source of this name."""
-    if context.registry.exists():
-        yield from _refusal(lambda: refuse_known(Registry(context.registry), capture.source))
+def _installation(context: Context, source: Source, capture: Capture, *, is_begun: bool) -> Iterator[Finding]:
+    """Yield what the installation has against a source of this name, or for one whose ``add`` was killed."""
     try:
         with Connect(context.connect_url) as connect:
             plugins = connect.plugins()
             yield from missing(plugins)
             yield from _refusal(lambda: refuse_without(plugins, source.connector_class))
             kafka = Kafka(context.kafka_bootstrap)
-            if not is_remains(connect, capture):
+            if not is_begun and not is_remains(connect, capture):
                 yield from _refusal(lambda: refuse_taken(connect, kafka, source, capture, patience_s=0))
             yield from _refusal(lambda: kafka.create(topics_of(capture), only_ask=True))
     except HeadraceError as error:
         yield _said(error)
-
-
-def refuse_known(registry: Registry, name: str) -> None:
-    """Refuse the name of a source that there is already (``SOURCE_EXISTS``)."""
-    if name in (entry.name for entry in registry.sources()):
-        raise known_already(name)
-
-
-def known_already(name: str) -> UsageError:
-    """Return the refusal of the name of a source that there is already (``SOURCE_EXISTS``)."""
-    return UsageError(
-        f"There is a source “{name}” already; choose another name.",
-        code="SOURCE_EXISTS",
-        hint=f"headrace source show {name}",
-    )
 
 
 def is_remains(connect: Connect, capture: Capture) -> bool:

@@ -18,7 +18,7 @@ from headrace.control.remedies import then
 from headrace.control.topics import topics_of
 from headrace.model.errors import SourceError, StackError, UsageError
 
-__all__ = ["Say", "refuse_used", "remove", "stop_and_forget", "unregister"]
+__all__ = ["Say", "let_go", "refuse_used", "remove", "stop_and_forget", "unregister"]
 
 Say = Callable[[str], None]
 """Told one sentence per step; for people."""
@@ -56,10 +56,13 @@ def remove(
     registry = Registry(context.registry)
     registry.source(name)
     with only_one(context, "source", name, f"`headrace source remove {name}`", say):
-        return _remove(context, name, leave_database, leave_connect, say)
+        return let_go(context, name, say, leave_database=leave_database, leave_connect=leave_connect)
 
 
-def _remove(context: Context, name: str, leave_database: bool, leave_connect: bool, say: Say) -> Left:
+def let_go(
+    context: Context, name: str, say: Say, *, leave_database: bool = False, leave_connect: bool = False
+) -> Left:
+    """Do what :func:`remove` does; for a command that keeps others away itself."""
     registry = Registry(context.registry)
     entry = registry.source(name)
     refuse_used(registry, name)

@@ -105,7 +105,8 @@ def _connector(seen: SourceSeen) -> Verdict | None:
     if connector.connector in ("PAUSED", "STOPPED"):
         return Verdict(State.PAUSED, "the source is paused; the database keeps its WAL", resume)
     if connector.connector == "ABSENT":
-        return Verdict(State.FAILED, "Connect has lost the connector", anew)
+        begun = "`source add` has not come to its end: give it again if it was killed"
+        return Verdict(State.FAILED, begun if seen.entry.adding else "Connect has lost the connector", anew)
     if not seen.loaded and not seen.attempts:
         return Verdict(State.SETUP, "the connector is starting")
     return Verdict(State.DEGRADED, f"the connector is {connector.task.lower()}")

@@ -40,6 +40,8 @@ def refuse_shared(registry: Registry, entry: SinkEntry) -> None:
         UsageError: When there is one (``SINK_TARGET_TAKEN``).
     """
     for other in registry.sinks():
+        if other.name == entry.name:  # of a command that was killed: this is the same one, given again
+            continue
         if other.kind != entry.kind or other.settings.get("url") != entry.settings.get("url"):
             continue
         for mine, theirs in product(entry.tables.values(), other.tables.values()):

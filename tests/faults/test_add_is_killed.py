@@ -1,4 +1,4 @@
-"""`source add`, `sink add` are killed after each step: the next call works, nothing is left in the end."""
+"""`source add`, `sink add` are killed after each step: the same command works, nothing is left in the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,7 +20,6 @@ from tests.support.database import Database, fresh_database
 from tests.support.leftovers import left_by_sink, left_by_source
 from tests.support.mirror import store_settings
 from tests.support.patience import WAIT_S
-from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle, until
 
@@ -91,18 +90,6 @@ def killed(context: Context, place: str, *arguments: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def again(context: Context, database: Database, add: Callable[[], object]) -> None:
-    """Give the same command once more; where the name exists, look at it, remove it, and again."""
-    try:
-        add()
-    except UsageError as error:
-        if error.code not in ("SOURCE_EXISTS", "SINK_EXISTS"):
-            raise
-        carry_out(error.hint, context.registry.parent, database.run)
-        (sink if error.code == "SINK_EXISTS" else source).remove(context, NAME)
-        add()
-
-
 @pytest.fixture
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
@@ -116,12 +103,15 @@ def states(context: Context) -> dict[str, lag.State]:
 
 @pytest.mark.parametrize("step", SOURCE_STEPS)
 def test_source_add_is_killed(context: Context, database: Database, step: str) -> None:
-    def add() -> None:
-        source.add(context, NAME, database.dsn, settings=BEAT)
-
+    """Whichever step it has come to, the same command works; before that no other may have the name."""
     killed(context, step, "source", NAME, database.dsn)
     lag.measure(context)
-    again(context, database, add)
+    if NAME in states(context):
+        with pytest.raises(UsageError, match="already"):
+            source.add(context, NAME, database.dsn, settings=SourceSettings(heartbeat_ms=400))
+    source.add(context, NAME, database.dsn, settings=BEAT)
+    with pytest.raises(UsageError, match="already"):
+        source.add(context, NAME, database.dsn, settings=BEAT)
     until(lambda: states(context)[NAME] is lag.State.STREAMING)
     rows, _ = Kafka(context.kafka_bootstrap).committed(f"{NAME}.public.goods")
     assert sorted(row["after"]["id"] for row in rows) == list(range(1, 51))
@@ -134,16 +124,13 @@ def test_source_add_is_killed(context: Context, database: Database, step: str) -
 def test_sink_add_is_killed(
     context: Context, database: Database, stack: RunningStack, step: str, kind: str
 ) -> None:
-    def add() -> None:
-        sink.add(context, NAME, kind, settings=settings, source=NAME)
-
     settings = store_settings(stack, NAME)[kind]
     lake = stack.endpoints.lake_path / NAME
     source.add(context, NAME, database.dsn, settings=BEAT)
     try:
         killed(context, step, "sink", NAME, kind, *settings.values(), NAME)
         lag.measure(context)
-        again(context, database, add)
+        sink.add(context, NAME, kind, settings=settings, source=NAME)
         settle(context)
         registry = Registry(context.registry)
         (table,) = registry.source(NAME).tables

@@ -13,11 +13,11 @@ from connectors.base import Left
 from headrace.cli import home as cli_home
 from headrace.cli import remove as removal
 from headrace.cli import tables as tables_room
+from headrace.control.adding import begun_source
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.runs.repository import insert
 from headrace.control.sink import LeftTarget
-from headrace.control.source_check import refuse_known
 from headrace.control.source_remove import unregister
 from headrace.local.ports import PORT_NAMES
 from headrace.model.errors import HeadraceError
@@ -98,7 +98,7 @@ def test_what_would_go_with_a_table_is_said(home: Path, removed: list[str]) -> N
 def test_a_name_that_exists_is_shown_and_not_to_be_destroyed(home: Path) -> None:
     registry = Registry(home / "registry.db")
     with pytest.raises(HeadraceError) as source:
-        refuse_known(registry, "shop")
+        begun_source(registry, "shop")
     assert (source.value.code, source.value.hint) == ("SOURCE_EXISTS", "headrace source show shop")
     words = ("sink", "add", "cache", "--kind", "redis", "--url", "redis://cache.example", "--json")
     error = json.loads(told(*words, code=2).stderr)["error"]

@@ -185,6 +185,7 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
             "DROP TABLE dead_letter_files",
             "ALTER TABLE sinks DROP COLUMN on_schema_change",
             "ALTER TABLE watched DROP COLUMN beats",
+            "ALTER TABLE sources DROP COLUMN adding",
             "PRAGMA user_version = 1",
         ):
             session.execute(text(statement))
@@ -192,7 +193,7 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
         assert session.execute(text("SELECT count(*) FROM dead_letters")).scalar() == 0
         assert session.execute(text("SELECT count(*) FROM journal")).scalar() == 1
         assert session.execute(text("SELECT count(on_schema_change) FROM sinks")).scalar() == 0
-        assert session.execute(text("PRAGMA user_version")).scalar() == 9
+        assert session.execute(text("PRAGMA user_version")).scalar() == 10
 
 
 def test_two_processes_may_open_a_new_registry_at_once(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import pytest
 
 from connectors import registry as kinds
 from connectors.base import BOUNDED_CONVERTER, Capture, Left
+from headrace.config.source import SourceSettings
 from headrace.control import epochs, sink, sink_tables, source, source_remove
+from headrace.control.adding import Adding, note
 from headrace.control.capture import secret_of
 from headrace.control.connect import ConnectorState
 from headrace.control.context import Context
@@ -233,6 +235,68 @@ def test_a_refused_add_takes_back_what_it_made_and_nothing_else(
     assert servers.prepared == set()
     assert {topic for topic in servers.topics if topic != epochs.LEDGER} == {"shop.public.goods"}
     assert not secret_of(context, "shop").path.exists()
+
+
+@pytest.mark.parametrize("step", Adding)
+def test_an_add_that_was_killed_is_given_again_as_it_stands(
+    context: Context, servers: Servers, step: Adding
+) -> None:
+    """What is at work is gone on with; of anything else nothing is left before it begins anew."""
+    servers.may_go_on.set()
+    registry = Registry(context.registry)
+    first = source.add(context, "shop", URL, wait=False)
+    note(registry, first, step)
+    with pytest.raises(HeadraceError) as refused:
+        source.add(context, "shop", URL, settings=SourceSettings(heartbeat_ms=500), wait=False)
+    assert refused.value.code == "SOURCE_EXISTS"
+    again = source.add(context, "shop", URL, wait=False)
+    assert (again.placeholder == first.placeholder) is (step is Adding.STARTED)
+    assert servers.prepared == {"shop"}
+    assert servers.connectors.keys() == {"headrace_shop"}
+    assert secret_of(context, "shop").read() == "secret"
+    with pytest.raises(HeadraceError) as refused:
+        source.add(context, "shop", URL, wait=False)
+    assert refused.value.code == "SOURCE_EXISTS"
+
+
+def test_what_a_killed_add_has_registered_stays_when_sinks_read_it(
+    context: Context, servers: Servers
+) -> None:
+    servers.may_go_on.set()
+    registry = Registry(context.registry)
+    note(registry, source.add(context, "shop", URL, wait=False), Adding.REGISTERED)
+    sink.add(context, "cache", "memory", settings={"store": "of a begun one"}, source="shop", wait=False)
+    with pytest.raises(HeadraceError) as refused:
+        source.add(context, "shop", URL, wait=False)
+    assert refused.value.code == "SOURCE_EXISTS"
+    assert [entry.name for entry in registry.sinks()] == ["cache"]
+
+
+@pytest.mark.parametrize("step", Adding)
+def test_a_sink_whose_add_was_killed_is_given_again_as_it_stands(
+    context: Context, servers: Servers, step: Adding
+) -> None:
+    registry = Registry(context.registry)
+    with registry.begin() as session:
+        session.add(source_entry("shop", [GOODS]))
+
+    def add(store: str) -> SinkEntry:
+        settings = {"store": store}
+        return sink.add(context, "cache", "memory", settings=settings, source="shop", wait=False)[0]
+
+    store = f"of {step.value}"
+    first = add(store)
+    note(registry, first, step)
+    with pytest.raises(HeadraceError) as refused:
+        add("another")
+    assert refused.value.code == "SINK_EXISTS"
+    again = add(store)
+    assert (again.created_ms == first.created_ms) is (step is Adding.STARTED)
+    assert MemorySink("cache", MemorySink.Config(store=store)).exists(GOODS)
+    assert (context.pipelines / "cache.json").exists()
+    with pytest.raises(HeadraceError) as refused:
+        add(store)
+    assert refused.value.code == "SINK_EXISTS"
 
 
 def test_who_adds_a_sink_beside_another_of_its_name_takes_nothing_away(
