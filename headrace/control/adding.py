@@ -58,14 +58,15 @@ def begun_source(registry: Registry, name: str) -> SourceEntry | None:
         UsageError: When there is one that was added (``SOURCE_EXISTS``).
     """
     known = {entry.name: entry for entry in registry.sources()}.get(name)
-    # What sinks read from is in use, whatever became of the command.
     if known is not None and (known.adding is None or _is_used(registry, known)):
         raise source_exists(name)
     return known
 
 
 def _is_used(registry: Registry, entry: SourceEntry) -> bool:
-    return entry.adding == Adding.REGISTERED.value and bool(registry.sinks(entry.name))
+    """Return whether a source that would be begun anew is in use, whatever became of the command."""
+    is_whole = entry.loaded_ms is not None or bool(registry.sinks(entry.name))
+    return entry.adding == Adding.REGISTERED.value and is_whole
 
 
 def begun_sink(registry: Registry, name: str) -> SinkEntry | None:

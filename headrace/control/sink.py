@@ -170,20 +170,16 @@ def _gone_on_with(
     *,
     wait: bool,
 ) -> SinkEntry:
-    """Wait for what a command that was killed has started, and sweep it; when that fails, let it go."""
+    """Wait for what a command that was killed has started, and sweep it. What fails stays: it may be in use."""
     say("going on with what a command that was killed has started")
     ensure_engine(context)
-    try:
-        if wait:
-            wait_running(context, entry.name)
-        # What Kafka has dropped since may have been applied; a sweep would not know.
-        passed = marks_to_pass(registry, entry.source, captured)
-        lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
-        swept = [table for table in captured if table.topic not in lost]
-        sweep_new_sink(context, registry, entry, swept, say)
-    except SinkError:
-        _let_go(context, entry.name, say=say)
-        raise
+    if wait:
+        wait_running(context, entry.name)
+    # What Kafka has dropped since may have been applied; a sweep would not know.
+    passed = marks_to_pass(registry, entry.source, captured)
+    lost = trimmed(Kafka(context.kafka_bootstrap), captured, passed)
+    swept = [table for table in captured if table.topic not in lost]
+    sweep_new_sink(context, registry, entry, swept, say)
     _added(registry, entry)
     return entry
 

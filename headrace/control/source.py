@@ -160,7 +160,7 @@ def add(
 def _is_gone_on_with(
     context: Context, registry: Registry, entry: SourceEntry, say: Say, *, wait: bool
 ) -> bool:
-    """Wait for what a command that was killed has started; let go of what is not at work, or fails.
+    """Wait for what a command that was killed has started; let go of what is not at work, or does not load.
 
     Returns:
         Whether it is added now; else nothing of it is left.
@@ -174,7 +174,7 @@ def _is_gone_on_with(
         if wait:
             wait_streaming(context, entry.name, again="add the source again", say=say)
     except HeadraceError:
-        if not registry.sinks(entry.name):
+        if registry.source(entry.name).loaded_ms is None and not registry.sinks(entry.name):
             let_go(context, entry.name, say)
         raise
     _added(registry, entry)

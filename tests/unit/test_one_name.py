@@ -272,6 +272,31 @@ def test_what_a_killed_add_has_registered_stays_when_sinks_read_it(
     assert [entry.name for entry in registry.sinks()] == ["cache"]
 
 
+def test_a_source_that_loaded_after_its_add_was_broken_off_is_never_taken_back(
+    context: Context, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command waits once more; what it is refused for now is none of the source's rows."""
+    servers.may_go_on.set()
+    registry = Registry(context.registry)
+    first = source.add(context, "shop", URL, wait=False)
+    registry.loaded(first)
+    note(registry, first, Adding.STARTED)
+
+    def fails(*_: object, **__: object) -> None:
+        raise HeadraceError("no", code="CONNECTOR_FAILED")
+
+    monkeypatch.setattr(source, "wait_streaming", fails)
+    with pytest.raises(HeadraceError) as refused:
+        source.add(context, "shop", URL)
+    assert refused.value.code == "CONNECTOR_FAILED"
+    assert [entry.placeholder for entry in registry.sources()] == [first.placeholder]
+    assert (servers.prepared, servers.connectors.keys()) == ({"shop"}, {"headrace_shop"})
+    note(registry, first, Adding.REGISTERED)
+    with pytest.raises(HeadraceError) as refused:
+        source.add(context, "shop", URL)
+    assert refused.value.code == "SOURCE_EXISTS"
+
+
 @pytest.mark.parametrize("step", Adding)
 def test_a_sink_whose_add_was_killed_is_given_again_as_it_stands(
     context: Context, servers: Servers, step: Adding
