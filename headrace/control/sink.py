@@ -170,7 +170,7 @@ def _gone_on_with(
     *,
     wait: bool,
 ) -> SinkEntry:
-    """Wait for what a command that was killed has started, and sweep it. What fails stays: it may be in use."""
+    """Wait for what a killed command has started, and sweep it. What fails stays: it may be in use."""
     say("going on with what a command that was killed has started")
     ensure_engine(context)
     if wait:
