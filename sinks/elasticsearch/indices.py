@@ -52,9 +52,14 @@ class Indices:
         self._config = config
 
     def _settings(self, extra: dict[str, Any]) -> dict[str, Any]:
-        # A template could have what counts as written lie in memory for some seconds.
-        durable = {"index.translog.durability": "request"}
-        settings: dict[str, Any] = {"index.number_of_shards": self._config.shards, **durable, **extra}
+        # A template could have what counts as written lie in memory for a while, or be changed by others.
+        settings: dict[str, Any] = {
+            "index.number_of_shards": self._config.shards,
+            "index.translog.durability": "request",
+            "index.default_pipeline": "_none",
+            "index.final_pipeline": "_none",
+            **extra,
+        }
         if self._config.replicas is None:
             return {**settings, "index.auto_expand_replicas": "0-1"}
         return {**settings, "index.number_of_replicas": self._config.replicas}

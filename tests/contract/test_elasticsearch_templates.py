@@ -18,14 +18,14 @@ pytestmark = pytest.mark.stack
 
 
 @contextmanager
-def template(server: Server, body: dict[str, Any]) -> Iterator[str]:
+def template(server: Server, body: dict[str, Any], kind: str = "_index_template") -> Iterator[str]:
     """Have a template; other tests use the server at the same time, so it is for our names only."""
     name = f"{server.prefix}template"
-    server.ask("PUT", path("_index_template", name), body)
+    server.ask("PUT", path(kind, name), body)
     try:
         yield name
     finally:
-        server.ask("DELETE", path("_index_template", name))
+        server.ask("DELETE", path(kind, name))
 
 
 def errors(server: Server) -> dict[str, str]:
@@ -42,6 +42,11 @@ def errors(server: Server) -> dict[str, str]:
         ({"template": {"settings": {"index.final_pipeline": "p"}}}, "ES_TEMPLATE_CHANGES", "pipeline p"),
         ({"template": {"mappings": {"_source": {"excludes": ["item"]}}}}, "ES_TEMPLATE_CHANGES", "_source"),
         ({"template": {"mappings": {"_routing": {"required": True}}}}, "ES_TEMPLATE_CHANGES", "_routing"),
+        (
+            {"template": {"settings": {"index.mapping.source.mode": "synthetic"}}},
+            "ES_TEMPLATE_CHANGES",
+            "synthetic",
+        ),
     ],
 )
 def test_a_template_that_makes_something_else_of_an_index(
@@ -53,6 +58,41 @@ def test_a_template_that_makes_something_else_of_an_index(
         (told,) = errors(server).items()
         assert told[0] == code
         assert all(word in told[1] for word in (name, words, pattern, "--prefix"))
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ({"settings": {"index.final_pipeline": "p"}}, "pipeline p"),
+        ({"mappings": {"_source": {"excludes": ["item"]}}}, "_source"),
+        ({"settings": {"index.mapping.source.mode": "synthetic"}}, "synthetic"),
+    ],
+)
+def test_a_template_of_the_old_kind_makes_something_else_of_an_index_as_well(
+    server: Server, made: dict[str, Any], words: str
+) -> None:
+    pattern = f"{server.alias()}*"
+    with template(server, {"index_patterns": [pattern], **made}, "_template") as name:
+        (told,) = errors(server).items()
+        assert told[0] == "ES_TEMPLATE_CHANGES"
+        assert all(word in told[1] for word in (name, words, pattern, "--prefix"))
+        # One of the new kind takes its place.
+        with template(server, {"index_patterns": [pattern], "priority": 500}):
+            assert errors(server) == {}
+    with template(
+        server, {"index_patterns": [pattern], "settings": {"index.refresh_interval": "5s"}}, "_template"
+    ):
+        assert errors(server) == {}
+
+
+def test_a_template_that_comes_after_the_check_sends_no_row_through_a_pipeline(server: Server) -> None:
+    """There is none of that name: a row that came to it would be refused."""
+    settings = {f"index.{name}_pipeline": f"{server.prefix}none" for name in ("default", "final")}
+    body = {"index_patterns": [f"{server.prefix}*"], "template": {"settings": settings}, "priority": 500}
+    with template(server, body), closing(server.sink()) as sink:
+        sink.prepare(ORDERS)
+        assert sink.apply(ORDERS, [order(1, at(1))]) == [APPLIED]
+        assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(1))])
 
 
 def test_a_template_that_changes_no_row_and_one_for_others_are_nothing_to_us(server: Server) -> None:
