@@ -8,6 +8,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import DictRow
 
+from connectors.postgres.courtesy import Courtesy
 from connectors.postgres.session import Session, rows, told_by
 
 __all__ = ["Glances"]
@@ -20,12 +21,13 @@ class Glances:
     """Looks at one table after another.
 
     Args:
-        connection: To the database.
+        connection: To the database. A look for which anybody waits is ended.
         at_most_s: How long all of them together may take; None: as long as each takes.
     """
 
     def __init__(self, connection: Session, at_most_s: float | None = None) -> None:
         self.connection = connection
+        self._courtesy = Courtesy(connection)
         self._left_s = at_most_s
 
     def ask(self, statement: sql.Composed) -> DictRow | str:
@@ -41,7 +43,8 @@ class Glances:
         try:
             with self.connection.transaction():
                 self.connection.execute(f"SET LOCAL statement_timeout = {max(1, int(patience_s * 1000))}")
-                (answer,) = rows(self.connection, statement)
+                with self._courtesy.looking():
+                    (answer,) = rows(self.connection, statement)
                 return answer
         except psycopg.Error as error:
             if self.connection.closed:

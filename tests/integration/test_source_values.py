@@ -8,11 +8,16 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from threading import Thread
 
 import psycopg
 import pytest
+from psycopg import sql
 
-from connectors.postgres import PostgresSource, lookup
+from connectors.postgres import PostgresSource, glance, lookup
+from connectors.postgres.address import parameters
+from connectors.postgres.glance import Glances
+from connectors.postgres.session import connect
 from headrace.model.errors import SourceError
 from headrace.model.finding import Severity
 from headrace.model.key import Key
@@ -20,7 +25,9 @@ from headrace.model.schema import LogicalType, TableId, TableSchema
 from headrace.model.values import key_of
 from tests.golden.meaning import expected
 from tests.support.database import Database, fresh_database
+from tests.support.patience import WAIT_S
 from tests.support.stack import RunningStack
+from tests.support.waiting import ended, until
 
 pytestmark = pytest.mark.stack
 
@@ -246,3 +253,23 @@ def test_a_database_that_lets_nobody_in_is_not_waited_for_by_each_table(
                 assert asked() == 1
                 refuse(source, told)
                 assert asked() == again
+
+
+def test_a_long_look_at_a_table_gives_way_to_a_statement_that_waits_for_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have gone on for longer than the test waits, and everybody behind the statement with it."""
+    monkeypatch.setattr(glance, "_PATIENCE_S", 4 * WAIT_S)
+    database.run("CREATE TABLE looked_at (a int PRIMARY KEY)", "INSERT INTO looked_at VALUES (1)")
+    looks = sql.SQL("SELECT max(a), pg_sleep({}) FROM looked_at").format(4 * WAIT_S)
+    counts = sql.Composed([sql.SQL("SELECT count(*) AS n FROM looked_at")])
+    answers: list[object] = []
+    with connect(parameters(database.dsn)) as connection:
+        looking = Thread(target=lambda: answers.append(Glances(connection).ask(looks)), daemon=True)
+        looking.start()
+        until(lambda: database.run("SELECT 1 FROM pg_locks WHERE relation = 'looked_at'::regclass"))
+        database.run("ALTER TABLE looked_at ADD COLUMN b int")
+        ended(looking)
+        assert Glances(connection).ask(counts) == {"n": 1}
+    (told,) = answers
+    assert isinstance(told, str)
