@@ -68,6 +68,7 @@ class Capture:
         password: What the connector's configuration holds in place of the password.
         settings: How to read.
         timeline: The only one of the database's log that the connector may read; None: every one.
+        system: The only database cluster that it may read; None when that does not tell its identity.
     """
 
     source: str
@@ -76,6 +77,7 @@ class Capture:
     password: str
     settings: SourceSettings = field(default_factory=SourceSettings)
     timeline: int | None = None
+    system: str | None = None
 
     @property
     def connector(self) -> str:
@@ -276,7 +278,10 @@ class Source(Protocol):
         ...
 
     def fenced(self, capture: Capture, config: Mapping[str, str], timeline: int | None) -> dict[str, str]:
-        """Return the connector's ``config`` with which it reads this timeline of the log only; None: any."""
+        """Return the ``config`` with which the connector reads this timeline of the log only.
+
+        None: any timeline of any server that has a database of the name.
+        """
         ...
 
     def large(self, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:

@@ -193,7 +193,8 @@ class PostgresSource:
         return connector_properties(capture, address, version=version, unread=unread)
 
     def fenced(self, capture: Capture, config: Mapping[str, str], timeline: int | None) -> dict[str, str]:
-        return fence.fenced(config, capture.connector, timeline)
+        known = self._known.get("dbname")
+        return fence.fenced(config, capture, known or config.get("database.dbname", ""), timeline)
 
     def publish(self, capture: Capture) -> None:
         self._patiently(lambda connection: publication.publish(connection, capture))

@@ -140,16 +140,19 @@ def _options(version: int) -> str:
 
 
 def _database(address: Mapping[str, str], host: str, capture: Capture, version: int) -> dict[str, str]:
+    name = address.get("dbname", address["user"])
     properties = {
         "database.hostname": host,
         "database.port": address.get("port", "5432"),
         "database.user": address["user"],
-        "database.dbname": address.get("dbname", address["user"]),
+        "database.dbname": name,
         "database.sslmode": "prefer",
         "driver.options": _options(version),
         # A run compares keys that hold a time with texts. Without a type of its own a text becomes a time.
         "driver.stringtype": "unspecified",
-        "database.initial.statements": first_statements(capture.connector, capture.timeline),
+        "database.initial.statements": first_statements(
+            capture.connector, name, capture.timeline, capture.system
+        ),
         **{_TLS[name]: value for name, value in address.items() if name in _TLS},
     }
     return {**properties, "database.password": capture.password} if capture.password else properties

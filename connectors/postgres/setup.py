@@ -54,6 +54,10 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
        CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
             THEN (SELECT system_identifier::text FROM pg_control_system()) END AS system
 """
+_ELSEWHERE = """
+SELECT a.datname::text AS database FROM pg_stat_activity a
+WHERE a.application_name = %s AND a.datname <> current_database() LIMIT 1
+"""
 _THERE = "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"
 _EMPTY = """
 SELECT 1 FROM pg_namespace n WHERE n.nspname = 'headrace' AND pg_has_role(n.nspowner, 'USAGE')
@@ -169,6 +173,8 @@ def hold(connection: Session, capture: Capture, *, loading: bool = False) -> Hol
     told = {TableId(row["schema"], row["name"]) for row in rows(connection, _PUBLISHED, capture.connector)}
     uncaptured = tuple(schema.table for schema in capture.tables if schema.table not in told)
     if not found:
+        # Such a session makes no slot: it is turned away by the fence, after a moment.
+        astray = rows(connection, _ELSEWHERE, capture.connector) if loading else []
         return Hold(
             exists=False,
             active=False,
@@ -180,6 +186,7 @@ def hold(connection: Session, capture: Capture, *, loading: bool = False) -> Hol
             system=clock["system"],
             now_ms=clock["now_ms"],
             uncaptured=uncaptured,
+            elsewhere=_of(astray[0]["database"]) if astray else "",
         )
     slot = found[0]
     lost = ""

@@ -97,6 +97,7 @@ def open_context(root: Path | None, *, begins: bool = False) -> Context:
         requests=home.requests,
         owners=home.owners,
         run=home.run,
+        connect_log=home.log("connect"),
         engine=engine,
     )
 

@@ -53,6 +53,7 @@ def capture_of(context: Context, entry: SourceEntry) -> Capture:
         password=secret_of(context, entry.name).placeholder,
         settings=settings_of(entry),
         timeline=entry.timeline,
+        system=entry.system,
     )
 
 

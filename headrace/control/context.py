@@ -29,6 +29,7 @@ class Context:
         requests: Directory of requests to the sinks' queries, a folder per sink.
         owners: Directory of what this installation's queries claimed their targets as.
         run: Directory of pid files.
+        connect_log: What the local stack's Connect writes; nothing of ours when Connect is elsewhere.
         engine: Builds the engine's specification; called only when the engine is needed.
     """
 
@@ -43,6 +44,7 @@ class Context:
     requests: Path
     owners: Path
     run: Path
+    connect_log: Path
     engine: Callable[[], EngineSpec]
 
     @property

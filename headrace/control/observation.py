@@ -14,6 +14,7 @@ from headrace.config.pipeline import load_pipeline
 from headrace.control.beats import NEWEST, told_otherwise
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
+from headrace.control.connect_log import last_error
 from headrace.control.context import Context
 from headrace.control.first_load import begun_again, note_loaded
 from headrace.control.gap import gap_between, gap_told_by
@@ -76,6 +77,7 @@ class SourceSeen:
         unwatched_s: How long ago the catalogue was last compared with what is mirrored; None when never.
         look_s: How long that took.
         attempts: How often the initial snapshot has begun, while it is not complete.
+        error: What ended its last try, as far as the local Connect's log tells; else empty.
     """
 
     entry: SourceEntry
@@ -94,6 +96,7 @@ class SourceSeen:
     unwatched_s: float | None = None
     look_s: float = 0.0
     attempts: int = 1
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
         unwatched_s=unwatched_s,
         look_s=look.took_s if look is not None else 0.0,
         attempts=attempts,
+        error=last_error(context.connect_log, capture.connector, entry.created_ms) if attempts > 1 else "",
     )
 
 

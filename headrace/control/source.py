@@ -130,7 +130,7 @@ def add(
             undo.callback(unregister, registry, name, capture.placeholder)
             with _nothing_of_others(undo):
                 entry = _register(registry, kafka, capture, kind, source, left_out)
-            capture = replace(capture, timeline=entry.timeline)
+            capture = replace(capture, timeline=entry.timeline, system=entry.system)
             large = source.large(capture.tables, settings.load_by_run_mib)
             leave_to_run(registry, entry, large)
             look_now(context, name)

@@ -289,8 +289,12 @@ def _loading(seen: SourceSeen) -> Verdict:
     """Return the verdict while the initial snapshot is not complete."""
     if seen.attempts > MOST_ATTEMPTS:
         said = f"the initial snapshot has begun {seen.attempts} times and has never come to the end"
-        return Verdict(State.DEGRADED, f"{said}; Connect's log says what ended each try")
-    again = f", for the {seen.attempts}. time: the connector was interrupted" if seen.attempts > 1 else ""
+        why = f"the last error: {seen.error}" if seen.error else "Connect's log says what ended each try"
+        return Verdict(State.DEGRADED, f"{said}; {why}")
+    why = f" ({seen.error})" if seen.error else ""
+    again = (
+        f", for the {seen.attempts}. time: the connector was interrupted{why}" if seen.attempts > 1 else ""
+    )
     return Verdict(State.SNAPSHOTTING, f"the initial snapshot is under way{again}")
 
 

@@ -10,6 +10,7 @@ from connectors.base import Capture, Hold, Source
 from headrace.control.beats import told_otherwise
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect, ConnectorState
+from headrace.control.connect_log import last_error
 from headrace.control.context import Context
 from headrace.control.failover import refuse_moved
 from headrace.control.first_load import note_loaded, read_again
@@ -207,11 +208,12 @@ def wait_streaming(
                 # Of all tries: one that was passed over would otherwise begin the count again.
                 attempts = initial(kafka, wait.capture).attempts - earlier
                 if attempts > MOST_ATTEMPTS:
+                    why = last_error(context.connect_log, wait.capture.connector, entry.created_ms)
                     raise SourceError(
                         f"The connector of {name} has begun to read the tables {attempts} times and has never"
-                        " come to the end.",
+                        f" come to the end{f'; the last error: {why}' if why else ''}.",
                         code="SOURCE_LOAD_RESTARTS",
-                        hint="Connect's log says what ended each try. Mend that, then: " + again,
+                        hint=f"Connect's log says what ended each try. Mend that, then: {again}",
                     )
                 if read_again(context, registry, kafka, name):
                     say("the connector was interrupted before its first row: it begins again")

@@ -157,10 +157,11 @@ def test_a_connector_that_reads_another_database_is_refused_before_it_is_believe
         assert caught.value.code == "SOURCE_ELSEWHERE"
         assert "not_meant" in caught.value.message
         assert NAME not in [entry.name for entry in Registry(context.registry).sources()]
+        slots = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'headrace_registered'"
+        assert database.run(slots) == [], "it has read something there"
         # A slot of another database may be that of another installation: it is told, and not dropped.
         _, _, statements = caught.value.hint.partition("run this there: ")
         other.run(*statements.removesuffix(";").split("; "))
-        slots = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'headrace_registered'"
         assert database.run(slots) == []
 
 

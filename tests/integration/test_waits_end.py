@@ -138,6 +138,7 @@ def test_a_load_that_begins_again_and_again(
         over.set()
         ended(thread)
     assert "3 times" in error.message
+    assert "terminating connection due to administrator command" in error.message
     assert error.hint.endswith("add the source again")
     assert [text for text in said if text.startswith(("reading the tables", "the connector was interrupted"))]
     works(context, database)

@@ -137,7 +137,8 @@ def begin_life(job: Job) -> int:
         # The watcher would take the new publication for one that somebody else has changed.
         look_now(context, name)
         # Columns may have other types than before the gap. What a later look finds has a later time.
-        capture = replace(capture_now(source, capture), timeline=hold.timeline)
+        now = capture_now(source, capture)
+        capture = replace(now, timeline=hold.timeline, system=hold.system)
         _register(registry, name, capture)
         large = set_large_apart(job, source, capture)
         reading_ms = registry.moment(name)
