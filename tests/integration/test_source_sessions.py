@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from connectors.postgres import PostgresSource
+from connectors.postgres.fence import first_statements
 from headrace.config.source import SourceSettings
 from headrace.control import lag, source
 from headrace.control.capture import capture_of, source_of
@@ -212,3 +213,27 @@ def test_standbys_that_the_connector_would_wait_for(names: str) -> None:
         assert names in found.message
         database.run(*found.hint.rstrip(";").split("; "))
         until(lambda: "SOURCE_STANDBY_SLOTS" not in told())
+
+
+def test_a_session_of_the_connector_fails_anywhere_else() -> None:
+    """Whatever has led it there, before it has read anything."""
+    others: list[dict[str, Any]] = [
+        {"database": "another"},
+        {"database": 'na"me; é'},
+        {"timeline": 7},
+        {"system": "1"},
+    ]
+    with postgres_server(18) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        told = connection.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
+        (system,) = told or ("",)
+        home: dict[str, Any] = {"database": connection.info.dbname, "timeline": 1, "system": system}
+
+        def begin(place: dict[str, Any]) -> None:
+            for statement in first_statements("headrace_shop", **place).split(";"):
+                connection.execute(statement.encode())
+
+        begin(home)
+        begin({**home, "timeline": None, "system": None})
+        for other in others:
+            with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="Headrace"):
+                begin({**home, **other})
