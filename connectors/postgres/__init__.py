@@ -30,6 +30,7 @@ from connectors.postgres import (
 from connectors.postgres.address import address, check_address, parameters, resolved
 from connectors.postgres.encryption import check_encryption
 from connectors.postgres.give_way import give_way, yielding
+from connectors.postgres.granted import refuse_ungranted
 from connectors.postgres.locks import read_locks
 from connectors.postgres.lookup import PostgresLookup
 from connectors.postgres.properties import CONNECTOR_CLASS, connector_properties, pattern
@@ -44,7 +45,7 @@ from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["PostgresSource"]
 
-_NOT_OURS_TO_DROP = ("SOURCE_DENIED", "SOURCE_REFUSED")
+_NOT_OURS_TO_DROP = ("SOURCE_CATALOGUE_RIGHT", "SOURCE_DENIED", "SOURCE_REFUSED")
 
 
 def _refused(let_go: Callable[[], None]) -> tuple[str, str]:
@@ -124,7 +125,8 @@ class PostgresSource:
         readers: int = 1,
         by_run_mib: int | None = None,
     ) -> list[Finding]:
-        with self._session() as connection:
+        with self._session(whose="") as connection:
+            refuse_ungranted(connection)
             locks = read_locks(connection, tables)
             told = preflight.check_tables(
                 connection,
@@ -134,7 +136,8 @@ class PostgresSource:
                 spread=partitions > 1,
                 unread=locks.refused(),
             )
-            found = [*check_address(self._known), *server.check_server(connection, readers=readers), *told]
+            asked = server.check_server(connection, self._known, readers=readers)
+            found = [*check_address(self._known), *asked, *told]
             unfit = {one.table for one in found if one.severity is Severity.ERROR}
             fit = [table for table in tables if table not in unfit]
             by_run: Sequence[TableId] = fit
@@ -174,8 +177,9 @@ class PostgresSource:
         return Left(tuple(told), why, slot=bool(kept), hint=hint)
 
     def check_anew(self, capture: Capture) -> list[Finding]:
-        with self._session() as connection:
-            return [*server.check_anew(connection), *owners.check_owners(connection, capture)]
+        with self._session(whose="") as connection:
+            refuse_ungranted(connection)
+            return [*server.check_anew(connection, self._known), *owners.check_owners(connection, capture)]
 
     def leftovers(self, capture: Capture) -> tuple[str, ...]:
         return setup.leftovers(capture)

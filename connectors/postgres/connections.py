@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from connectors.postgres.session import Session, quoted, rows
+from connectors.postgres.granted import rows_if_granted
+from connectors.postgres.session import Session, quoted
 from headrace.model.finding import Finding
 
 __all__ = ["check_connections"]
@@ -31,12 +32,17 @@ GROUP BY 1, 2, 3, 4, 5
 def check_connections(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     """Yield which limit leaves too few connections: the last ones are the application's.
 
+    Nothing is told where our role may not see which are taken.
+
     Args:
         connection: To the database.
         readers: How many read the first snapshot side by side.
     """
     needed = _NEEDED + readers
-    (found,) = rows(connection, _LIMITS)
+    counted = rows_if_granted(connection, _LIMITS)
+    if counted is None:
+        return
+    (found,) = counted
     role, database = quoted(found["role"]), quoted(found["database"])
     limits = (
         (f"of the role {role}", -1 if found["super"] else found["of_role"], found["by_role"],

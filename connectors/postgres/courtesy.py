@@ -9,7 +9,8 @@ from threading import Event, Lock, Thread
 
 import psycopg
 
-from connectors.postgres.session import Session, connect, rows
+from connectors.postgres.granted import rows_if_granted
+from connectors.postgres.session import Session, connect
 from headrace.model.errors import SourceError
 
 __all__ = ["Courtesy"]
@@ -59,5 +60,5 @@ class Courtesy:
                 if self._looking.wait(_IDLE_S):
                     with self._turn:
                         if self._looking.is_set():
-                            rows(onlooker, _ENDED, self._process, self._process)
+                            rows_if_granted(onlooker, _ENDED, self._process, self._process)
                     time.sleep(_LOOK_S)

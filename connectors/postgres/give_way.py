@@ -7,7 +7,8 @@ makes the connector begin its snapshot again.
 
 from __future__ import annotations
 
-from connectors.postgres.session import Session, rows
+from connectors.postgres.granted import rows_if_granted
+from connectors.postgres.session import Session
 
 __all__ = ["give_way", "yielding"]
 
@@ -18,15 +19,17 @@ SELECT pg_terminate_backend(pid) FROM (
     JOIN pg_stat_activity c ON c.pid = b.pid
     WHERE NOT l.granted AND l.waitstart < clock_timestamp() - interval '1 s'
       AND c.application_name = %s AND c.datname = current_database()
-      AND pg_has_role(c.usesysid, 'MEMBER')
+      AND pg_has_role(c.usesysid, 'USAGE')
 ) AS blocking
-WHERE has_function_privilege('pg_terminate_backend(integer, bigint)', 'EXECUTE')
 """
 
 
 def give_way(connection: Session, connector: str) -> int:
-    """End the connector's sessions for which another has waited a second; return how many there were."""
-    return len(rows(connection, _ENDED, connector))
+    """End the connector's sessions for which another has waited a second; return how many there were.
+
+    None is ended where our role may not see, or end, who is in the way.
+    """
+    return len(rows_if_granted(connection, _ENDED, connector) or ())
 
 
 def yielding(connection: Session, connector: str) -> None:

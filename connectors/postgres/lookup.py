@@ -27,12 +27,20 @@ __all__ = ["PostgresLookup"]
 
 # Who asks holds up the sink's other tables, and a statement under way those who want to alter its table.
 # Rows that row security hides would be taken for rows that are gone; so reading them fails.
-_SESSION = (
-    "-c statement_timeout=3s -c lock_timeout=200ms -c row_security=off -c default_transaction_read_only=on"
-    " -c idle_session_timeout=0 -c extra_float_digits=1 -c DateStyle=ISO -c TimeZone=UTC"
-    r' -c lc_monetary=C -c search_path="$user",public'
-    r" -c default_transaction_isolation=read\ committed -c default_transaction_deferrable=off"
-)
+_SESSION = {
+    "statement_timeout": "3s",
+    "lock_timeout": "200ms",
+    "row_security": "off",
+    "default_transaction_read_only": "on",
+    "idle_session_timeout": "0",
+    "extra_float_digits": "1",
+    "DateStyle": "ISO",
+    "TimeZone": "UTC",
+    "lc_monetary": "C",
+    "search_path": '"$user",public',
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+}
 _CONNECT_S = 2
 _SILENT_S = 4.0
 """Longer than a statement may take: by then the server would have said that it has given up."""
@@ -124,7 +132,7 @@ class PostgresLookup:
                 raise psycopg.OperationalError("the database has just not let us in")
             try:
                 self._connection = connect(
-                    self._known, name="headrace-lookup", options=_SESSION, at_most_s=_CONNECT_S
+                    self._known, name="headrace-lookup", settings=_SESSION, at_most_s=_CONNECT_S
                 )
             except (psycopg.Error, SourceError):
                 self._not_before = time.monotonic() + _NOT_AGAIN_S

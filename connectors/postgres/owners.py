@@ -15,17 +15,19 @@ from headrace.model.schema import TableId
 __all__ = ["check_owners", "refuse_strange"]
 
 _STRANGE = """
+SELECT s.*, o.rolname::text AS owner, r.rolname::text AS role,
+       CASE WHEN current_setting('server_version_num')::int < 160000 THEN r.rolinherit END AS inherits
+FROM (
 SELECT 'PUBLICATION' AS kind, quote_ident(p.pubname) AS called, NULL AS schema, NULL AS name, true AS ours,
-       o.rolname::text AS owner, current_user::text AS role
-FROM pg_publication p JOIN pg_roles o ON o.oid = p.pubowner
-WHERE p.pubname = %s AND NOT pg_has_role(p.pubowner, 'USAGE')
+       p.pubowner AS owned_by
+FROM pg_publication p WHERE p.pubname = %s
 UNION ALL
-SELECT 'TABLE', format('%%I.%%I', w.schema, w.name), w.schema, w.name, w.ours,
-       o.rolname::text, current_user::text
+SELECT 'TABLE', format('%%I.%%I', w.schema, w.name), w.schema, w.name, w.ours, c.relowner
 FROM unnest(%s::text[], %s::text[], %s::bool[]) AS w(schema, name, ours)
 JOIN pg_namespace n ON n.nspname = w.schema
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name JOIN pg_roles o ON o.oid = c.relowner
-WHERE NOT pg_has_role(c.relowner, 'USAGE')
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+) AS s JOIN pg_roles o ON o.oid = s.owned_by JOIN pg_roles r ON r.rolname = current_user
+WHERE NOT pg_has_role(s.owned_by, 'USAGE')
 """
 
 
@@ -43,7 +45,7 @@ def check_owners(connection: Session, capture: Capture) -> Iterator[Finding]:
                 f"ALTER {row['kind']} {row['called']} OWNER TO {quoted(row['role'])};",
             )
         else:
-            yield not_owned(TableId(row["schema"], row["name"]), row["owner"], row["role"])
+            yield not_owned(TableId(row["schema"], row["name"]), row)
 
 
 def refuse_strange(connection: Session, capture: Capture) -> None:

@@ -15,7 +15,8 @@ from threading import Event, Thread
 import psycopg
 
 from connectors.base import Wait
-from connectors.postgres.session import Session, connect, rows, session
+from connectors.postgres.granted import rows_if_granted
+from connectors.postgres.session import Session, connect, session
 from connectors.postgres.waits import blocking_process
 from headrace.model.errors import SourceError
 
@@ -56,7 +57,7 @@ def apply(known: Mapping[str, str], work: Callable[[Session], None], *, whose: s
                     if last:
                         raise _locked(time.monotonic() - began, holders) from error
                     connection.rollback()
-                    moment = _AUTOVACUUM_MS if rows(connection, _AUTOVACUUM) else _MOMENT_MS
+                    moment = _AUTOVACUUM_MS if rows_if_granted(connection, _AUTOVACUUM) else _MOMENT_MS
         time.sleep(random.uniform(0.5, 1.5) * _PAUSE_S)  # noqa: S311 - only so that two do not keep step
 
 

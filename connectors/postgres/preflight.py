@@ -48,6 +48,7 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
            OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
        r.rolsuper OR pg_has_role(c.relowner, 'USAGE') AS owned, o.rolname::text AS owner,
        r.rolname::text AS role,
+       CASE WHEN current_setting('server_version_num')::int < 160000 THEN r.rolinherit END AS inherits,
        has_table_privilege(c.oid, 'SELECT') AS readable,
        has_schema_privilege(c.relnamespace, 'USAGE') AS reachable,
        ARRAY(SELECT a.attname::text FROM pg_attribute a

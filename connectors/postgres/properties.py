@@ -10,7 +10,7 @@ from connectors.postgres.fence import first_statements
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["CONNECTOR_CLASS", "connector_properties", "pattern"]
+__all__ = ["CONNECTOR_CLASS", "connector_properties", "pattern", "session_settings", "startup_options"]
 
 CONNECTOR_CLASS = "io.debezium.connector.postgresql.PostgresConnector"
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -115,7 +115,7 @@ _SETTINGS = {
     "row_security": "off",
     "default_transaction_read_only": "off",
     # A reader of ours in the application's isolation level could end the application's transactions.
-    "default_transaction_isolation": r"read\ committed",
+    "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
     # A heartbeat waits for no standby.
     "synchronous_commit": "local",
@@ -127,16 +127,24 @@ _SETTINGS = {
     "tcp_user_timeout": "0",
     "idle_session_timeout": "0",
     "wal_sender_timeout": "60s",
+    # The rights are those of the role that connects: only that role can be one that replicates.
+    "role": "none",
 }
 _SETTINGS_SINCE = {170_000: {"transaction_timeout": "0"}}
 FAILOVER_SLOTS = 170_000
 """The first version whose slots survive a failover."""
 
 
-def _options(version: int) -> str:
+def session_settings(version: int) -> dict[str, str]:
+    """Return what the connector asks for its sessions when it connects to a server of this version."""
     later = [settings for since, settings in _SETTINGS_SINCE.items() if version >= since]
-    known = {**_SETTINGS, **{name: value for settings in later for name, value in settings.items()}}
-    return " ".join(f"-c {name}={value}" for name, value in known.items())
+    return {**_SETTINGS, **{name: value for settings in later for name, value in settings.items()}}
+
+
+def startup_options(settings: Mapping[str, str]) -> str:
+    """Return the settings as a client tells them when it connects."""
+    told = {name: value.replace(" ", r"\ ") for name, value in settings.items()}
+    return " ".join(f"-c {name}={value}" for name, value in told.items())
 
 
 def _database(address: Mapping[str, str], host: str, capture: Capture, version: int) -> dict[str, str]:
@@ -147,7 +155,7 @@ def _database(address: Mapping[str, str], host: str, capture: Capture, version: 
         "database.user": address["user"],
         "database.dbname": name,
         "database.sslmode": "prefer",
-        "driver.options": _options(version),
+        "driver.options": startup_options(session_settings(version)),
         # A run compares keys that hold a time with texts. Without a type of its own a text becomes a time.
         "driver.stringtype": "unspecified",
         "database.initial.statements": first_statements(

@@ -16,7 +16,7 @@ _RIGHTS = """
 SELECT n.nspname::text AS schema, c.relname::text AS name,
        c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
            OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
-       true AS owned, r.rolname::text AS owner, r.rolname::text AS role,
+       true AS owned, r.rolname::text AS role,
        has_table_privilege(c.oid, 'SELECT') AS readable,
        has_schema_privilege(c.relnamespace, 'USAGE') AS reachable
 FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
@@ -40,7 +40,7 @@ def check_rights(table: TableId, row: DictRow) -> Iterator[Finding]:
     """Yield what our role lacks, given the catalogue's word on the table."""
     role = quoted(row["role"])
     if not row["owned"]:
-        yield not_owned(table, row["owner"], row["role"])
+        yield not_owned(table, row)
     if not (row["readable"] and row["reachable"]):
         yield Finding.error(
             "SOURCE_SELECT_RIGHT",
@@ -56,11 +56,21 @@ def check_rights(table: TableId, row: DictRow) -> Iterator[Finding]:
         )
 
 
-def not_owned(table: TableId, owner: str, role: str) -> Finding:
-    """Return that a table to be published belongs to a role whose rights ours does not have."""
+def not_owned(table: TableId, row: DictRow) -> Finding:
+    """Return that a table to be published belongs to a role whose rights ours does not have.
+
+    Args:
+        table: Which.
+        row: Its ``owner``, our ``role``, and whether that ``inherits`` the rights of roles that it joins;
+            None from Postgres 16 on, where each membership says so itself.
+    """
+    owner, role = quoted(row["owner"]), quoted(row["role"])
+    grant = f"GRANT {owner} TO {role}{' WITH INHERIT TRUE' if row['inherits'] is None else ''};"
+    if row["inherits"] is False:
+        grant += f" ALTER ROLE {role} INHERIT;"
     return Finding.error(
         "SOURCE_TABLE_OWNER",
-        f"{table} belongs to {owner}; only its owner may publish it.",
-        f"GRANT {quoted(owner)} TO {quoted(role)};  -- or add the source as {owner}",
+        f"{table} belongs to {row['owner']}; only its owner may publish it.",
+        f"{grant}  -- or add the source as {row['owner']}",
         table,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from psycopg.rows import DictRow
 
 from connectors.postgres.connections import check_connections
 from connectors.postgres.event_triggers import check_event_triggers
+from connectors.postgres.granted import rows_if_granted, warn_ungranted
+from connectors.postgres.logins import check_login
+from connectors.postgres.replication import check_replication
 from connectors.postgres.session import IN_UTF8, Session, quoted, rows
 from connectors.postgres.synchronous import check_standby_slots, check_synchronous
 from connectors.postgres.waits import open_transactions
@@ -26,30 +29,29 @@ SELECT current_setting('server_version') AS version_text,
        current_setting('max_replication_slots')::int AS slots,
        (SELECT count(*) FROM pg_replication_slots) AS slots_used,
        current_setting('max_wal_senders')::int AS senders,
-       (SELECT count(*) FROM pg_stat_replication) AS senders_used,
-       (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS keep_mb,
+       CASE current_setting('max_slot_wal_keep_size') WHEN '-1' THEN -1
+           ELSE pg_size_bytes(current_setting('max_slot_wal_keep_size')) >> 20 END AS keep_mb,
        current_setting('server_encoding') AS encoding,
        current_user::text AS role, current_database()::text AS database,
-       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user) AS may_replicate,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
        (SELECT n.nspowner::regrole::text FROM pg_namespace n WHERE n.nspname = 'headrace' AND NOT
             (has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE'))) AS shut_by,
-       EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname IN ('rds_replication', 'azure_pg_admin')
-               AND pg_has_role(current_user, r.oid, 'MEMBER')) AS may_replicate_by_role,
-       (SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout') AS idle_s,
+       extract(epoch FROM current_setting('idle_replication_slot_timeout', true)::interval)::int AS idle_s,
        ARRAY(SELECT pubname::text FROM pg_publication WHERE puballtables ORDER BY 1) AS of_all
 """
+_SENDERS = "SELECT count(*) AS used FROM pg_stat_replication"
 _RATE = """
 SELECT (wal_bytes / greatest(extract(epoch FROM clock_timestamp() - stats_reset), 1))::float8 AS bytes
 FROM pg_stat_wal
 """
 
 
-def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
+def check_server(connection: Session, known: Mapping[str, str], *, readers: int = 1) -> Iterator[Finding]:
     """Yield what the server's version, settings and our role's rights say.
 
     Args:
         connection: To the database.
+        known: The parameters it was made from.
         readers: How many are to read the first snapshot side by side.
     """
     (server,) = rows(connection, _SERVER)
@@ -74,10 +76,12 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
         "SOURCE_SLOTS", "replication slot", "max_replication_slots", server["slots"], server["slots_used"]
     )
     yield from check_connections(connection, readers=readers)
-    yield _free("SOURCE_SENDERS", "WAL sender", "max_wal_senders", server["senders"], server["senders_used"])
+    if senders := rows_if_granted(connection, _SENDERS):
+        yield _free("SOURCE_SENDERS", "WAL sender", "max_wal_senders", server["senders"], senders[0]["used"])
     yield from check_synchronous(connection)
     yield from check_standby_slots(connection)
-    yield from _rights(connection, server)
+    yield from warn_ungranted(connection)
+    yield from _rights(connection, known, server)
     if server["of_all"]:
         yield Finding.warning(
             "SOURCE_PUBLISHED_ALL",
@@ -89,12 +93,12 @@ def check_server(connection: Session, *, readers: int = 1) -> Iterator[Finding]:
     yield from _log(connection, server)
 
 
-def check_anew(connection: Session) -> Iterator[Finding]:
+def check_anew(connection: Session, known: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what keeps us from removing what is ours in the database and making it anew."""
     (server,) = rows(connection, _SERVER)
     yield from _standby(server)
     yield _wal_level(server)
-    yield from _rights(connection, server, anew=True)
+    yield from _rights(connection, known, server, anew=True)
 
 
 def _standby(server: DictRow) -> Iterator[Finding]:
@@ -116,17 +120,13 @@ def _wal_level(server: DictRow) -> Finding:
     )
 
 
-def _rights(connection: Session, server: DictRow, *, anew: bool = False) -> Iterator[Finding]:
+def _rights(
+    connection: Session, known: Mapping[str, str], server: DictRow, *, anew: bool = False
+) -> Iterator[Finding]:
     """Yield what our role may not do, and what others let nobody do."""
     role, database = server["role"], server["database"]
-    if not (server["may_replicate"] or server["may_replicate_by_role"]):
-        yield Finding.error(
-            "SOURCE_REPLICATION_RIGHT",
-            f"The role {role} may not replicate.",
-            f"ALTER ROLE {quoted(role)} REPLICATION;",
-        )
-    else:
-        yield Finding.ok("SOURCE_REPLICATION_RIGHT", f"the role {role} may replicate")
+    yield from check_replication(connection, known)
+    yield from check_login(connection, known)
     if not server["may_create"]:
         yield Finding.error(
             "SOURCE_CREATE_RIGHT",
@@ -152,7 +152,7 @@ def _log(connection: Session, server: DictRow) -> Iterator[Finding]:
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
             "  -- beyond it the slot is lost and a resnapshot is needed",
         )
-    elif (hours := _hours(server["keep_mb"], rate := rows(connection, _RATE)[0]["bytes"])) < _HOURS_OF_LOG:
+    elif (rate := _rate(connection)) and (hours := _hours(server["keep_mb"], rate)) < _HOURS_OF_LOG:
         yield Finding.warning(
             "SOURCE_WAL_SHORT",
             f"max_slot_wal_keep_size is {server['keep_mb']} MB: as fast as this server has written its log so"
@@ -172,9 +172,15 @@ def _log(connection: Session, server: DictRow) -> Iterator[Finding]:
         )
 
 
-def _hours(keep_mb: int, rate: float | None) -> float:
+def _rate(connection: Session) -> float:
+    """Return how many bytes of log a second the server has written so far; 0 when it does not tell."""
+    told = rows_if_granted(connection, _RATE)
+    return float(told[0]["bytes"] or 0.0) if told else 0.0
+
+
+def _hours(keep_mb: int, rate: float) -> float:
     """Return how long a connector may be away, at so many bytes of log a second."""
-    return keep_mb * (1 << 20) / (rate * 3600) if rate else float("inf")
+    return keep_mb * (1 << 20) / (rate * 3600)
 
 
 def _room(rate: float) -> int:

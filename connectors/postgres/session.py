@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 
+from connectors.postgres.granted import refused_for
 from connectors.postgres.pooler import marked, refuse_pooled, refused_by_pooler
 from connectors.postgres.refusers import disabling, event_triggers, refused_by
 from connectors.postgres.way_in import way_in
@@ -41,23 +43,25 @@ _PATIENCE: Mapping[str, Any] = {
     "tcp_user_timeout": 30_000,
 }
 """A database that goes without a word is given up after half a minute, not after the system's hours."""
-_TRANSACTION_TIMEOUT = 170_000
-"""The first version of Postgres that has it; others refuse a session that names it."""
 _OLDEST = 140_000
 """The first version of Postgres that knows all that we ask of its catalogue."""
-_SETTINGS = """
-SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
-    ('IntervalStyle', 'postgres'), ('DateStyle', 'ISO, MDY'), ('bytea_output', 'hex'),
-    ('extra_float_digits', '1'), ('lc_monetary', 'C'), ('quote_all_identifiers', 'off'),
-    ('default_transaction_read_only', 'off'), ('statement_timeout', '0'), ('lock_timeout', '0'),
-    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('transaction_timeout', '0'),
-    ('standard_conforming_strings', 'on'), ('default_tablespace', ''),
-    ('default_table_access_method', 'heap'), ('default_transaction_isolation', 'read committed'),
-    ('default_transaction_deferrable', 'off'), ('search_path', '"$user", public'),
-    ('exit_on_error', 'off'), ('tcp_user_timeout', '0')
-) AS wanted(name, value) USING (name)
+_SET = """
+SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS wanted(name, value)
+WHERE current_setting(name, true) IS NOT NULL
 """
-"""What role, database and server say is not heeded; a version takes those settings that it knows.
+"""A version takes those settings that it knows."""
+_ALWAYS: Mapping[str, str] = {"role": "none", "statement_timeout": "0", "transaction_timeout": "0"}
+_SETTINGS: Mapping[str, str] = {
+    "IntervalStyle": "postgres", "DateStyle": "ISO, MDY", "bytea_output": "hex",
+    "extra_float_digits": "1", "lc_monetary": "C", "quote_all_identifiers": "off",
+    "default_transaction_read_only": "off", "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0", "idle_session_timeout": "0",
+    "standard_conforming_strings": "on", "default_tablespace": "",
+    "default_table_access_method": "heap", "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off", "search_path": '"$user", public',
+    "exit_on_error": "off", "tcp_user_timeout": "0",
+}  # fmt: skip
+"""What role, database and server say is not heeded.
 
 Types are told, and asked for again, by the name that they have under one search path.
 """
@@ -69,24 +73,28 @@ def connect(
     known: Mapping[str, str],
     *,
     name: str = "headrace",
-    options: str = "",
+    settings: Mapping[str, str] = MappingProxyType({}),
     autocommit: bool = True,
     at_most_s: int | None = None,
 ) -> Session:
     """Open a connection that is given up when the database goes without a word.
 
+    It has the rights of the role that connects, whatever role and database say it is to become
+    (``ALTER ROLE … SET role``): a slot is that role's affair in any case.
+
     Args:
         known: Connection parameters.
         name: What the database's list of sessions shows.
-        options: Settings of the session, ``-c name=value``, behind those of the parameters.
+        settings: Of the session. They are set once we are in, when an event trigger on login has had its say.
         autocommit: Each statement is a transaction.
         at_most_s: How long the database may take to let us in, whatever the parameters allow.
 
     Raises:
         psycopg.OperationalError: When the database does not let us in.
-        SourceError: When a connection pooler answers (``SOURCE_POOLED``); then nothing is set anywhere.
+        SourceError: When a connection pooler answers (``SOURCE_POOLED``); then nothing is set anywhere. When
+            our role may not set something (``SOURCE_CATALOGUE_RIGHT``).
     """
-    settings: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "connect_timeout": _TIMEOUT_S,
         "application_name": name,
         "client_encoding": "UTF8",  # else names of a database in SQL_ASCII are bytes
@@ -95,25 +103,39 @@ def connect(
         **known,
     }
     if at_most_s is not None:
-        settings["connect_timeout"] = _shorter(str(settings["connect_timeout"]), at_most_s)
-    connection = _let_in(known, settings, options)
-    if "replication" not in settings and connection.info.server_version >= _TRANSACTION_TIMEOUT:
-        connection.execute("SET transaction_timeout = 0")
+        parameters["connect_timeout"] = _shorter(str(parameters["connect_timeout"]), at_most_s)
+    try:
+        connection = _let_in(known, parameters)
+        if "replication" not in parameters:
+            _begin(connection, {**_ALWAYS, **settings})
+    except psycopg.errors.InsufficientPrivilege as error:
+        if refused := refused_for(known, error):
+            raise refused from error
+        raise
     connection.autocommit = autocommit
     return connection
 
 
-def _let_in(known: Mapping[str, str], settings: Mapping[str, Any], options: str) -> Session:
-    """Open a connection in which every statement is a transaction; the process that answers is its own."""
-    told, mark = marked(f"{settings['options']} {options}".strip())
+def _let_in(known: Mapping[str, str], parameters: Mapping[str, Any]) -> Session:
+    """Open a connection in which every statement is a transaction, and no setting ends the first of them."""
+    told, mark = marked(f"{parameters['options']} -c statement_timeout=0".strip())
     try:
-        connection = psycopg.connect(**{**settings, "options": told}, autocommit=True, row_factory=dict_row)
+        connection = psycopg.connect(**{**parameters, "options": told}, autocommit=True, row_factory=dict_row)
     except psycopg.OperationalError as error:
-        refused_by_pooler(error, known, settings)
+        refused_by_pooler(error, known, parameters)
         raise
-    if "replication" not in settings:
+    if "replication" not in parameters:
         refuse_pooled(connection, mark, known)
     return connection
+
+
+def _begin(connection: Session, settings: Mapping[str, str]) -> None:
+    """Set what the session is to have; it is closed when it cannot be set."""
+    try:
+        connection.execute(_SET, (list(settings), list(settings.values())))
+    except BaseException:
+        connection.close()
+        raise
 
 
 @contextmanager
@@ -123,19 +145,16 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
     Args:
         known: Connection parameters.
         autocommit: Each statement is a transaction.
-        whose: The source's name, for hints; ``URL`` while there is none.
+        whose: The source's name, for hints; ``URL`` while there is none, empty where a check asks itself.
 
     Raises:
         SourceError: When the database does not answer (``SOURCE_UNREACHABLE``), a connection pooler answers
             (``SOURCE_POOLED``), it is too old (``SOURCE_VERSION``), has texts that are no characters
-            (``SOURCE_ENCODING``), or refuses a statement (``SOURCE_DENIED``, ``SOURCE_REFUSED``), or an
-            operator, or our watcher, has ended the session (``SOURCE_GAVE_WAY``).
+            (``SOURCE_ENCODING``), or refuses a statement (``SOURCE_CATALOGUE_RIGHT``, ``SOURCE_DENIED``,
+            ``SOURCE_REFUSED``), or an operator, or our watcher, has ended the session (``SOURCE_GAVE_WAY``).
     """
     try:
-        connection = connect(known)
-        connection.execute("SET statement_timeout = 0")  # or what follows may take too long for it
-        connection.execute(_SETTINGS)
-        connection.autocommit = autocommit
+        connection = connect(known, settings=_SETTINGS, autocommit=autocommit)
     except psycopg.OperationalError as error:
         raise SourceError(
             f"The database does not let us in: {told_by(error)}",
@@ -147,12 +166,7 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
             _refuse_old(connection)
             yield connection
     except psycopg.errors.InsufficientPrivilege as error:
-        raise SourceError(
-            f"The database denies it: {told_by(error)}",
-            code="SOURCE_DENIED",
-            hint=_against_triggers(known, error)
-            or f"Run `headrace source check {whose}` for the GRANT statements that are missing.",
-        ) from error
+        raise (refused_for(known, error) or _denied(known, error, whose)) from error
     except psycopg.errors.AdminShutdown as error:
         raise SourceError(
             "The session was ended, perhaps because others waited for it.",
@@ -171,6 +185,16 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
             code="SOURCE_REFUSED",
             hint=_against_triggers(known, error),
         ) from error
+
+
+def _denied(known: Mapping[str, str], error: psycopg.Error, whose: str) -> SourceError:
+    return SourceError(
+        f"The database denies it: {told_by(error)}",
+        code="SOURCE_DENIED",
+        hint=_against_triggers(known, error)
+        or (whose and f"Run `headrace source check {whose}` for the GRANT statements that are missing.")
+        or "Grant the role what is named there; the server's log has the whole statement.",
+    )
 
 
 def _against_triggers(known: Mapping[str, str], error: psycopg.Error) -> str:

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from connectors.base import Capture, Hold
 from connectors.postgres import publication, specimens
+from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
@@ -51,13 +52,13 @@ WHERE p.pubname = %s AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtr
 """
 _NOW = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
-       CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
-            THEN (SELECT system_identifier::text FROM pg_control_system()) END AS system
+       (SELECT system_identifier::text FROM pg_control_system()) AS system
 """
 _ELSEWHERE = """
 SELECT a.datname::text AS database FROM pg_stat_activity a
 WHERE a.application_name = %s AND a.datname <> current_database() LIMIT 1
 """
+_NOW_ALONE = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms, NULL AS system"
 _THERE = "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"
 _EMPTY = """
 SELECT 1 FROM pg_namespace n WHERE n.nspname = 'headrace' AND pg_has_role(n.nspowner, 'USAGE')
@@ -168,13 +169,13 @@ def drop_slot(connection: Session, name: str) -> None:
 
 def hold(connection: Session, capture: Capture, *, loading: bool = False) -> Hold:
     """Return what the database keeps for the slot; while ``loading``, for whom the connector waits."""
-    (clock,) = rows(connection, _NOW)
+    (clock,) = rows_if_granted(connection, _NOW) or rows(connection, _NOW_ALONE)
     found = rows(connection, _HOLD, capture.connector)
     told = {TableId(row["schema"], row["name"]) for row in rows(connection, _PUBLISHED, capture.connector)}
     uncaptured = tuple(schema.table for schema in capture.tables if schema.table not in told)
     if not found:
         # Such a session makes no slot: it is turned away by the fence, after a moment.
-        astray = rows(connection, _ELSEWHERE, capture.connector) if loading else []
+        astray = rows_if_granted(connection, _ELSEWHERE, capture.connector) if loading else None
         return Hold(
             exists=False,
             active=False,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from psycopg.rows import DictRow
 
 from connectors.base import Wait
-from connectors.postgres.session import Session, quoted, rows
+from connectors.postgres.granted import rows_if_granted
+from connectors.postgres.session import Session, quoted
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 __all__ = ["blocking", "blocking_process", "open_transactions"]
 
@@ -56,11 +61,11 @@ def open_transactions(connection: Session, *, longer_than_s: int) -> tuple[Wait,
         longer_than_s: Leave out those that are younger; of those that do not tell their age, those that end
             within a second.
     """
-    prepared = [row for row in rows(connection, _PREPARED) if row["seconds"] >= longer_than_s]
-    found = rows(connection, _OPEN)
+    prepared = [row for row in _seen(connection, _PREPARED) if row["seconds"] >= longer_than_s]
+    found = _seen(connection, _OPEN)
     if any(row["seconds"] is None for row in found):
         time.sleep(_LOOK_AGAIN_S)
-        still = {row["id"] for row in rows(connection, _OPEN)}
+        still = {row["id"] for row in _seen(connection, _OPEN)}
         found = [row for row in found if row["seconds"] is not None or row["id"] in still]
     stay = [row for row in found if row["seconds"] is None or row["seconds"] >= longer_than_s]
     return (*_prepared(prepared), *_sessions(stay))
@@ -73,7 +78,7 @@ def blocking(connection: Session, connector: str) -> tuple[Wait, ...]:
         connection: To any database of the server.
         connector: The name of the connector, and of its slot.
     """
-    return _holding(connection, rows(connection, _OF_CONNECTOR + _BLOCKING, connector, connector))
+    return _holding(connection, _seen(connection, _OF_CONNECTOR + _BLOCKING, connector, connector))
 
 
 def blocking_process(connection: Session, process: int) -> tuple[Wait, ...]:
@@ -83,13 +88,18 @@ def blocking_process(connection: Session, process: int) -> tuple[Wait, ...]:
         connection: To any database of the server.
         process: Which; not that of the connection.
     """
-    return _holding(connection, rows(connection, _OF_PROCESS + _BLOCKING, process))
+    return _holding(connection, _seen(connection, _OF_PROCESS + _BLOCKING, process))
 
 
 def _holding(connection: Session, found: Sequence[DictRow]) -> tuple[Wait, ...]:
     # Postgres tells a prepared transaction, which no process holds, as process 0; not which one.
-    prepared = rows(connection, _PREPARED) if any(row["pid"] == 0 for row in found) else []
+    prepared = _seen(connection, _PREPARED) if any(row["pid"] == 0 for row in found) else []
     return (*_prepared(prepared), *_sessions(row for row in found if row["pid"]))
+
+
+def _seen(connection: Session, statement: LiteralString, *values: object) -> list[DictRow]:
+    """Return the rows of a query; none where our role may not see who waits."""
+    return rows_if_granted(connection, statement, *values) or []
 
 
 def _prepared(found: Iterable[DictRow]) -> Iterable[Wait]:

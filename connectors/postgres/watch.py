@@ -14,6 +14,7 @@ from connectors.postgres import catalogue, history, identity, setup
 from connectors.postgres.differences import Rows, came_and_went, changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
+from connectors.postgres.granted import refused_for
 from connectors.postgres.session import Session, connect, identifier, rows, told_by
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
@@ -22,12 +23,19 @@ from headrace.model.schema import TableId, TableSchema, declared_keys
 
 __all__ = ["PostgresWatch"]
 
-_PATIENCE = (
-    "-c statement_timeout=10s -c lock_timeout=100ms -c jit=off -c default_transaction_read_only=off"
-    " -c synchronous_commit=local -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0"
-    r' -c quote_all_identifiers=off -c search_path="$user",public'
-    r" -c default_transaction_isolation=read\ committed -c default_transaction_deferrable=off"
-)
+_PATIENCE = {
+    "statement_timeout": "10s",
+    "lock_timeout": "100ms",
+    "jit": "off",
+    "default_transaction_read_only": "off",
+    "synchronous_commit": "local",
+    "idle_session_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "quote_all_identifiers": "off",
+    "search_path": '"$user",public',
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+}
 _ROWS_PATIENCE_MS = 2_000
 _BEFORE = sql.SQL("age(t.xmin) > age(%s::xid) OR (t.xmin = %s::xid AND t.cmin::text::bigint < %s)")
 _PUBLICATION = ""
@@ -61,9 +69,7 @@ class PostgresWatch:
             others = self._others(connection)
         except psycopg.Error as error:
             self.close()
-            raise SourceError(
-                "The database cannot be looked at just now.", code="SOURCE_UNREACHABLE"
-            ) from error
+            raise self._unseen(error) from error
         told: dict[str, Any] = {
             schema.table.quoted: {**row, "lacking": lacking(schema, row)}
             for schema in self._capture.tables
@@ -85,9 +91,15 @@ class PostgresWatch:
             self._connection.close()
             self._connection = None
 
+    def _unseen(self, error: psycopg.Error) -> SourceError:
+        denied = isinstance(error, psycopg.errors.InsufficientPrivilege)
+        return (refused_for(self._known, error) if denied else None) or SourceError(
+            "The database cannot be looked at just now.", code="SOURCE_UNREACHABLE"
+        )
+
     def _open(self) -> Session:
         if self._connection is None:
-            self._connection = connect(self._known, name="headrace watcher", options=_PATIENCE)
+            self._connection = connect(self._known, name="headrace watcher", settings=_PATIENCE)
         return self._connection
 
     def _hold(self, connection: Session) -> Hold:

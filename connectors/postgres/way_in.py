@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import re
 
+import psycopg
 from psycopg import sql
 
-__all__ = ["way_in"]
+from headrace.config.secrets import mask_text
 
+__all__ = ["refused_with", "way_in"]
+
+_OF_LOGIN = (
+    "SELECT format('ALTER EVENT TRIGGER %I DISABLE;', evtname) FROM pg_event_trigger"
+    " WHERE evtevent = 'login';  -- as a superuser, whom PGOPTIONS='-c event_triggers=off' lets in; then run"
+    " what it gives, or have the function pass {user} by"
+)
 _WAYS = (
+    (r"CONTEXT: ", _OF_LOGIN),  # of a function: a database runs no other before somebody is in
     (
         r"too many (clients|connections)|remaining connection slots",
         "End connections that nobody needs; see who has them in pg_stat_activity. Or raise the limit.",
@@ -53,6 +62,12 @@ def way_in(said: str, user: str | None) -> str:
             names = {**found.groupdict(), "user": user}
             return hint.format_map({name: _quoted(value) for name, value in names.items()})
     return _ELSE
+
+
+def refused_with(error: psycopg.Error) -> str:
+    """Return what a server says that lets nobody in, in one line, without where it was reached."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return mask_text(line.rpartition(":  ")[2])
 
 
 def _quoted(name: str | None) -> str:

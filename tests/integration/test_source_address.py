@@ -87,8 +87,8 @@ def test_our_sessions_take_no_part_in_the_isolation_of_the_application(database:
     )
     (found,) = PostgresSource(database.dsn).select("SHOW transaction_isolation")
     assert found == {"transaction_isolation": "read committed"}
-    for options in (watch._PATIENCE, lookup._SESSION):
-        with connect(parameters(database.dsn), options=options) as kept:
+    for settings in (watch._PATIENCE, lookup._SESSION):
+        with connect(parameters(database.dsn), settings=settings) as kept:
             assert kept.execute("SHOW transaction_isolation").fetchone() == found
             assert kept.execute("SHOW search_path").fetchone() == {"search_path": '"$user",public'}
 
