@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from connectors.postgres.granted import NEEDED, USEFUL
 from tests.unit.test_hints import ROOT
 
-ASKED = re.compile(r"\b(?:FROM|JOIN)\s+(?:pg_catalog\.)?(pg_\w+)|\b(pg_\w+|has_\w+_privilege|current_setting|set_config)\(")
+ASKED = re.compile(
+    r"\b(?:FROM|JOIN)\s+(?:pg_catalog\.)?(pg_\w+)|\b(pg_\w+|has_\w+_privilege|current_setting|set_config)\("
+)
 TOLD_TO_PEOPLE = {"pg_proc", "pg_reload_conf"}
 """Of hints; and what is asked to find out what is lacking."""
 
