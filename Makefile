@@ -28,6 +28,15 @@ PYTEST = env PYTHONHASHSEED=$(HASHSEED) HEADRACE_TEST_LEVEL=$@ HEADRACE_TEST_CHO
 STORES := tests/property tests/contract tests/e2e tests/faults
 CONTROL := tests/unit tests/integration
 SUITE := $(STORES) $(CONTROL)
+# All long tests take hours of two cores, so they come in parts: each has a stack and a row of docs/evidence.md
+# of its own, and can be run alone.
+deep-faults-1 := $(wildcard tests/faults/test_[a-j]*.py)
+deep-faults-2 := $(wildcard tests/faults/test_[k-z]*.py)
+deep-stores := $(filter-out tests/faults tests/integration,$(SUITE))
+deep-control-1 := $(wildcard tests/integration/test_[a-l]*.py)
+deep-control-2 := $(wildcard tests/integration/test_[m-r]*.py)
+deep-control-3 := $(wildcard tests/integration/test_[s-z]*.py)
+DEEP := deep-faults-1 deep-control-1 deep-faults-2 deep-control-2 deep-stores deep-control-3
 # What PYTEST_ARGS choose may all be in the other half.
 NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 
@@ -36,7 +45,7 @@ NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test unit stores control deep deep-faults deep-others test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
+.PHONY: help demo up down status test unit stores control deep $(DEEP) test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -60,16 +69,15 @@ test: $(READY) ## Run the tests, but for the long ones (make deep): those withou
 	    $(MAKE) -j3 HASHSEED=$(HASHSEED) unit stores control && \
 	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
-deep: $(READY) ## Run the long tests that `make test` leaves out: all, or as many as fit (MINUTES=35)
+deep: $(READY) ## Run the long tests that `make test` leaves out, in parts (make deep-stores): all, or some (MINUTES=35)
 	@echo "PYTHONHASHSEED=$(HASHSEED)"
 	@own=$$(mktemp); trap 'rm -f "$$own"' EXIT; \
 	    export HEADRACE_TEST_TALLY=$${HEADRACE_TEST_TALLY:-$$own}; \
-	    $(MAKE) -k -j2 HASHSEED=$(HASHSEED) deep-faults deep-others && \
+	    $(MAKE) -k -j2 HASHSEED=$(HASHSEED) $(DEEP) && \
 	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
-deep-faults deep-others: $(READY)
-	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) \
-	    $(if $(findstring faults,$@),tests/faults,$(filter-out tests/faults,$(SUITE))) || $(NONE)
+$(DEEP): $(READY)
+	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) $($@) || $(NONE)
 
 test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)
 	@$(BIN)/python -m tests.property

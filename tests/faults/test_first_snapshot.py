@@ -26,7 +26,7 @@ from tests.support.waiting import elapse, settle, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
-ROWS = 200_000
+ROWS = 100_000
 
 
 @pytest.fixture
@@ -81,9 +81,10 @@ def test_a_server_is_killed_in_the_first_snapshot(
         assert shown[b"first:items:8"]["name"] == "x"
         assert len(shown) == ROWS - 1
         assert b"first:items:7" not in shown
-        sink.remove(context, "firstcache", purge=True)
     finally:
         stack.stack.up()
+        for entry in Registry(context.registry).sinks("first"):
+            sink.remove(context, entry.name, purge=True)
         source.remove(context, "first")
 
 
@@ -120,7 +121,6 @@ def test_a_first_snapshot_gives_way_to_a_statement_that_waits_for_its_locks(
         with Redis.from_url(stack.endpoints.redis_url) as redis:
             assert list(redis.scan_iter("first:early:*")) == []
             assert sum(1 for _ in redis.scan_iter("first:items:*", count=5000)) == ROWS
-        sink.remove(context, "firstcache", purge=True)
     finally:
         for entry in Registry(context.registry).sinks("first"):
             sink.remove(context, entry.name, purge=True)
