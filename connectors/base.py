@@ -251,10 +251,18 @@ class Source(Protocol):
         """Create what the connector needs in the database; idempotent, all or nothing."""
         ...
 
-    def teardown(self, capture: Capture) -> Left:
+    def teardown(self, capture: Capture, system: str | None = None) -> Left:
         """Remove what :meth:`setup` and the connector made, the slot first; idempotent.
 
         What the database does not let us remove is left, and told.
+
+        Args:
+            capture: What was captured.
+            system: Identity of the only cluster that this is to be done in; None: any.
+
+        Raises:
+            SourceError: Also where the address leads to a server that has no say over the slot
+                (``SOURCE_STANDBY``, ``SOURCE_ANOTHER_CLUSTER``).
         """
         ...
 

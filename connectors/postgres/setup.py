@@ -17,7 +17,17 @@ from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
-__all__ = ["create", "drop_slot", "forget", "hold", "insert_signal", "leftovers", "refuse_taken", "tidy"]
+__all__ = [
+    "create",
+    "drop_slot",
+    "forget",
+    "hold",
+    "insert_signal",
+    "leftovers",
+    "refuse_elsewhere",
+    "refuse_taken",
+    "tidy",
+]
 
 _SCHEMA = sql.Identifier("headrace")
 _RELEASE_S = 15.0
@@ -51,6 +61,7 @@ WHERE p.pubname = %s AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtr
 """
 _NOW = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+       pg_is_in_recovery() AS standby, current_database()::text AS database,
        CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
             THEN (SELECT system_identifier::text FROM pg_control_system()) END AS system
 """
@@ -137,6 +148,36 @@ def _dropped(slot: str) -> str:
         f"SELECT pg_terminate_backend(active_pid, 10000) {ours} AND active;"
         f" SELECT pg_drop_replication_slot(slot_name) {ours};"
     )
+
+
+def refuse_elsewhere(connection: Session, slot: str, system: str | None) -> None:
+    """Refuse to remove anything by a server that has no say over the slot.
+
+    Args:
+        connection: To the server that the address leads to.
+        slot: The slot's name.
+        system: Identity of the cluster in which it was made; None when it is not known.
+
+    Raises:
+        SourceError: By a standby (``SOURCE_STANDBY``) or another cluster (``SOURCE_ANOTHER_CLUSTER``); the
+            slot of the server that is meant would keep its log for ever.
+    """
+    (here,) = rows(connection, _NOW)
+    drops = f"{{}}, in database {here['database']}, whoever may drops it by: {_dropped(slot)}"
+    if here["standby"]:
+        raise SourceError(
+            f"The address leads to a standby: the slot {slot} is the primary's to drop.",
+            code="SOURCE_STANDBY",
+            hint="Have the address lead to the primary, then run the same command again.\n"
+            + drops.format("On the primary"),
+        )
+    if None not in (system, here["system"]) and here["system"] != system:
+        raise SourceError(
+            f"The address leads to another cluster than the one that was added, which may still have {slot}.",
+            code="SOURCE_ANOTHER_CLUSTER",
+            hint=f"Have the address lead to cluster {system} (pg_control_system), then run the same command"
+            f" again.\n{drops.format('There')}",
+        )
 
 
 def drop_slot(connection: Session, name: str) -> None:
