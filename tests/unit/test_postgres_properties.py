@@ -228,6 +228,15 @@ def test_numeric_digits(typmod: int, digits: tuple[int | None, int | None]) -> N
     assert numeric_digits(typmod) == digits
 
 
+@pytest.mark.parametrize("most", [1 << 20, 16 << 20, 32 << 20, 64 << 20])
+def test_the_largest_record_fits_what_the_producer_buffers(most: int) -> None:
+    """The producer refuses a record for good that is larger than all that it may buffer."""
+    capture = replace(_capture(TableId("public", "t")), settings=SourceSettings(max_record_bytes=most))
+    properties = _properties(capture)
+    largest = int(properties["producer.override.max.request.size"])
+    assert most < largest <= int(properties["producer.override.buffer.memory"])
+
+
 def test_records_are_bounded_where_the_worker_can_and_fit_the_producer() -> None:
     capture = replace(_capture(TableId("public", "t")), settings=SourceSettings(max_record_bytes=2 << 20))
     properties = _properties(capture)
