@@ -168,6 +168,7 @@ class Hold:
             None: it could not be asked.
         waits: For whom the connector waits while it makes its slot or reads; empty when nobody asked.
         elsewhere: Whose a slot of the connector's name is, such as “database shop”, when it is not ours.
+        barred: Who keeps the connector from its slot, as far as the database tells; None when nobody does.
     """
 
     exists: bool
@@ -186,6 +187,7 @@ class Hold:
     ancestry: Mapping[int, int] | None = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     elsewhere: str = ""
+    barred: Wait | None = None
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from connectors.base import Capture, Hold
 from connectors.postgres import publication, specimens
+from connectors.postgres.barred import barred
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
@@ -242,6 +243,7 @@ def hold(connection: Session, capture: Capture, *, loading: bool = False) -> Hol
         uncaptured=uncaptured,
         waits=blocking(connection, capture.connector) if loading else (),
         elsewhere=elsewhere,
+        barred=None if elsewhere else barred(connection, capture.connector, active=slot["active"]),
     )
 
 
