@@ -170,6 +170,7 @@ class Hold:
             None: it could not be asked.
         waits: For whom the connector waits while it makes its slot or reads; empty when nobody asked.
         elsewhere: Whose a slot of the connector's name is, such as “database shop”, when it is not ours.
+        barred: Who keeps the connector from its slot, as far as the database tells; None when nobody does.
     """
 
     exists: bool
@@ -188,6 +189,7 @@ class Hold:
     ancestry: Mapping[int, int] | None = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     elsewhere: str = ""
+    barred: Wait | None = None
 
 
 @runtime_checkable
@@ -253,10 +255,18 @@ class Source(Protocol):
         """Create what the connector needs in the database; idempotent, all or nothing."""
         ...
 
-    def teardown(self, capture: Capture) -> Left:
+    def teardown(self, capture: Capture, system: str | None = None) -> Left:
         """Remove what :meth:`setup` and the connector made, the slot first; idempotent.
 
         What the database does not let us remove is left, and told.
+
+        Args:
+            capture: What was captured.
+            system: Identity of the only cluster that this is to be done in; None: any.
+
+        Raises:
+            SourceError: Also where the address leads to a server that has no say over the slot
+                (``SOURCE_STANDBY``, ``SOURCE_ANOTHER_CLUSTER``).
         """
         ...
 

@@ -164,14 +164,20 @@ class PostgresSource:
     def setup(self, capture: Capture) -> None:
         self._patiently(lambda connection: setup.create(connection, capture))
 
-    def teardown(self, capture: Capture) -> Left:
+    def teardown(self, capture: Capture, system: str | None = None) -> Left:
+        # Each session asks where it is: a name may lead elsewhere by now.
         def drop_slot() -> None:
             with self._session() as connection:
+                setup.refuse_elsewhere(connection, capture.connector, system)
                 setup.drop_slot(connection, capture.connector)
+
+        def forget(connection: Session) -> None:
+            setup.refuse_elsewhere(connection, capture.connector, system)
+            setup.forget(connection, capture)
 
         slot, *others = setup.leftovers(capture)
         kept, frees = _refused(drop_slot)
-        stays, helps = _refused(lambda: self._patiently(lambda session: setup.forget(session, capture)))
+        stays, helps = _refused(lambda: self._patiently(forget))
         told = ([slot] if kept else []) + (others if stays else [])
         why, hint = "; ".join(_each(kept, stays)), "\n".join(_each(frees, helps))
         return Left(tuple(told), why, slot=bool(kept), hint=hint)

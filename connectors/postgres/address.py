@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -17,15 +20,25 @@ from headrace.model.finding import Finding
 __all__ = ["address", "check_address", "parameters", "resolved"]
 
 _ELSEWHERE = ("service", "servicefile", "passfile")
-_UNTOLD = ("channel_binding", "options", "require_auth", "sslcrl", "sslcrldir", "sslnegotiation")
-"""What makes a connection safer, or another one, and is of libpq alone."""
-_HARMLESS = ("", "prefer", "disable", "postgres")
-"""Values of these with which nothing is lost."""
-_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
-_CARRIED = (
-    "host", "hostaddr", "port", "user", "dbname", "sslmode", "channel_binding", "sslnegotiation",
-    "target_session_attrs", *_FILES,
-)  # fmt: skip
+_UNTOLD: Mapping[str, Collection[str]] = {
+    "channel_binding": ("prefer", "disable"),
+    "gssencmode": ("prefer", "disable"),
+    "load_balance_hosts": ("disable",),
+    "min_protocol_version": ("3.0",),
+    "options": (),
+    "require_auth": (),
+    "ssl_min_protocol_version": ("TLSv1", "TLSv1.1", "TLSv1.2"),
+    "sslcertmode": ("allow", "disable"),
+    "sslcrl": (),
+    "sslcrldir": (),
+    "sslnegotiation": ("postgres",),
+    "sslsni": ("1",),
+    "target_session_attrs": ("any",),
+}
+"""What makes a connection safer, or another one, and is of libpq alone → values without consequence."""
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir")
+# A session of ours has options of its own.
+_CARRIED = {"host", "hostaddr", "port", "user", "dbname", "sslmode", *_FILES, *_UNTOLD} - {"options"}
 
 
 def parameters(dsn: str) -> dict[str, str]:
@@ -96,9 +109,28 @@ def check_address(known: Mapping[str, str]) -> Iterator[Finding]:
             "The connector does not know the system's authorities (sslrootcert=system).",
             "Name a file that holds them: sslrootcert=/etc/ssl/certs/ca-certificates.crt",
         )
-    if untold := [name for name in _UNTOLD if known.get(name, "") not in _HARMLESS]:
+    yield from _several(known, hosts)
+    if untold := [name for name, harmless in _UNTOLD.items() if known.get(name, "") not in ("", *harmless)]:
         yield Finding.warning(
             "SOURCE_URL_PARTLY",
             f"The connector cannot be told of {', '.join(untold)}: it connects without.",
             "Take them out of the address if the connector may be without them; there is no other way yet.",
+        )
+
+
+def _several(known: Mapping[str, str], host: str) -> Iterator[Finding]:
+    """Yield that a name leads to several servers: libpq goes on to the next where one does not let it in."""
+    if "hostaddr" in known or not host or host.startswith("/") or "," in host:
+        return
+    numbers: dict[int, set[str]] = {}
+    with suppress(OSError, UnicodeError):  # whether the name leads anywhere is told when it is used
+        for family, _, _, _, place in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+            if not ip_address(str(place[0]).partition("%")[0]).is_loopback:
+                numbers.setdefault(family, set()).add(str(place[0]))
+    several = sorted(max(numbers.values(), key=len, default=()))
+    if len(several) > 1:  # one of each family is the same server
+        yield Finding.warning(
+            "SOURCE_HOST_SEVERAL",
+            f"{host} leads to {', '.join(several)}: the connector may reach another of them than we do.",
+            "If they are several servers, give a name that leads to the primary alone.",
         )

@@ -248,7 +248,12 @@ def _values(capture: Capture) -> dict[str, str]:
     }
 
 
+_BUFFER_BYTES = 32 << 20
+"""What a producer buffers when nobody says more."""
+
+
 def _kafka(capture: Capture) -> dict[str, str]:
+    most = most_bytes(capture.settings)
     return {
         "exactly.once.support": "required",
         "topic.creation.default.partitions": "1",
@@ -258,5 +263,7 @@ def _kafka(capture: Capture) -> dict[str, str]:
         "producer.override.linger.ms": "2",
         "producer.override.batch.size": str(256 * 1024),
         "producer.override.compression.type": "lz4",
-        "producer.override.max.request.size": str(most_bytes(capture.settings)),
+        "producer.override.max.request.size": str(most),
+        # A record that is larger than the whole buffer ends the task, at every start.
+        "producer.override.buffer.memory": str(max(_BUFFER_BYTES, most)),
     }

@@ -12,13 +12,24 @@ from psycopg import sql
 
 from connectors.base import Capture, Hold
 from connectors.postgres import publication, specimens
+from connectors.postgres.barred import barred
 from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 
-__all__ = ["create", "drop_slot", "forget", "hold", "insert_signal", "leftovers", "refuse_taken", "tidy"]
+__all__ = [
+    "create",
+    "drop_slot",
+    "forget",
+    "hold",
+    "insert_signal",
+    "leftovers",
+    "refuse_elsewhere",
+    "refuse_taken",
+    "tidy",
+]
 
 _SCHEMA = sql.Identifier("headrace")
 _RELEASE_S = 15.0
@@ -52,13 +63,17 @@ WHERE p.pubname = %s AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtr
 """
 _NOW = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+       pg_is_in_recovery() AS standby, current_database()::text AS database,
        (SELECT system_identifier::text FROM pg_control_system()) AS system
 """
 _ELSEWHERE = """
 SELECT a.datname::text AS database FROM pg_stat_activity a
 WHERE a.application_name = %s AND a.datname <> current_database() LIMIT 1
 """
-_NOW_ALONE = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms, NULL AS system"
+_NOW_ALONE = """
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+       pg_is_in_recovery() AS standby, current_database()::text AS database, NULL AS system
+"""
 _THERE = "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"
 _EMPTY = """
 SELECT 1 FROM pg_namespace n WHERE n.nspname = 'headrace' AND pg_has_role(n.nspowner, 'USAGE')
@@ -144,6 +159,36 @@ def _dropped(slot: str) -> str:
     )
 
 
+def refuse_elsewhere(connection: Session, slot: str, system: str | None) -> None:
+    """Refuse to remove anything by a server that has no say over the slot.
+
+    Args:
+        connection: To the server that the address leads to.
+        slot: The slot's name.
+        system: Identity of the cluster in which it was made; None when it is not known.
+
+    Raises:
+        SourceError: By a standby (``SOURCE_STANDBY``) or another cluster (``SOURCE_ANOTHER_CLUSTER``); the
+            slot of the server that is meant would keep its log for ever.
+    """
+    (here,) = rows_if_granted(connection, _NOW) or rows(connection, _NOW_ALONE)
+    drops = f"{{}}, in database {here['database']}, whoever may drops it by: {_dropped(slot)}"
+    if here["standby"]:
+        raise SourceError(
+            f"The address leads to a standby: the slot {slot} is the primary's to drop.",
+            code="SOURCE_STANDBY",
+            hint="Have the address lead to the primary, then run the same command again.\n"
+            + drops.format("On the primary"),
+        )
+    if None not in (system, here["system"]) and here["system"] != system:
+        raise SourceError(
+            f"The address leads to another cluster than the one that was added, which may still have {slot}.",
+            code="SOURCE_ANOTHER_CLUSTER",
+            hint=f"Have the address lead to cluster {system} (pg_control_system), then run the same command"
+            f" again.\n{drops.format('There')}",
+        )
+
+
 def drop_slot(connection: Session, name: str) -> None:
     """Drop the slot. The connector must be gone; a connection that lingers on the slot is ended.
 
@@ -209,6 +254,7 @@ def hold(connection: Session, capture: Capture, *, loading: bool = False) -> Hol
         uncaptured=uncaptured,
         waits=blocking(connection, capture.connector) if loading else (),
         elsewhere=elsewhere,
+        barred=None if elsewhere else barred(connection, capture.connector, active=slot["active"]),
     )
 
 

@@ -76,17 +76,17 @@ def refuse_unmeant(tables: Sequence[TableId], keys: Keys, leave_out: Collection[
 
 
 def shared_topics(tables: Sequence[TableId]) -> list[Finding]:
-    """Return an error for each table whose topic would be that of another as well."""
+    """Return an error for each table whose topic would be that of another, or not told apart from it."""
     first: dict[str, TableId] = {}
     found = []
     for table in tables:
-        other = first.setdefault(topic_of("", table), table)
+        other = first.setdefault(_to_kafka(topic_of("", table)), table)
         if other != table:
             found.append(
                 Finding.error(
                     "SOURCE_TOPIC_SHARED",
                     f"{other} and {table} would share one topic: Kafka allows letters, digits, dot, dash and"
-                    " underscore in its name, and all else becomes an underscore.",
+                    " underscore in its name; all else becomes an underscore, as which a dot counts, too.",
                     f"Capture one of them: name the tables with --table, or leave {table} out: --skip-unfit.",
                     table,
                 )
@@ -135,14 +135,26 @@ def refuse_not_streaming(context: Context, entry: SourceEntry) -> None:
 
 
 def refuse_used(kafka: Kafka, names: Sequence[str], fresh: Sequence[str]) -> None:
-    """Refuse tables of which two would share a topic, and fresh ones whose topic has records already."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SourceError(
-            f"Two tables would share the topic {twice[0]}.",
-            code="SOURCE_TOPIC_SHARED",
-            hint="Kafka allows letters, digits, dot, dash and underscore in names; capture one of them.",
-        )
+    """Refuse topics that Kafka would not tell apart, and fresh ones that have records already.
+
+    Args:
+        kafka: The broker, whose other topics count as well.
+        names: Every topic that the source is to have.
+        fresh: Those of them that no table has yet.
+
+    Raises:
+        SourceError: ``SOURCE_TOPIC_SHARED``, ``SOURCE_TOPICS_EXIST``.
+    """
+    mine: dict[str, str] = {}
+    for name in names:
+        known = _to_kafka(name)
+        if known in mine:
+            raise _shared(mine[known], name)
+        mine[known] = name
+    for other in sorted(kafka.names()):
+        name = mine.get(_to_kafka(other), other)
+        if name != other:
+            raise _shared(other, name)
     used = sorted({topic for (topic, _), (_, high) in kafka.ends(fresh).items() if high > 0})
     if used:
         raise SourceError(
@@ -150,6 +162,22 @@ def refuse_used(kafka: Kafka, names: Sequence[str], fresh: Sequence[str]) -> Non
             code="SOURCE_TOPICS_EXIST",
             hint="Choose another source name, or delete these topics.",
         )
+
+
+def _to_kafka(topic: str) -> str:
+    """Return what Kafka takes a topic's name for; of two with the same it makes one only."""
+    return topic.replace(".", "_")
+
+
+def _shared(there: str, name: str) -> SourceError:
+    told = "one topic" if there == name else f"topics that Kafka does not tell apart, {there} and"
+    return SourceError(
+        f"Two tables, or sources, would have {told} {name}: dots count as underscores in a name, and so does"
+        " all else but letters, digits and dashes.",
+        code="SOURCE_TOPIC_SHARED",
+        hint="Capture one of them; or this one by a source of another name:"
+        " headrace source add NAME env:URL --table SCHEMA.TABLE",
+    )
 
 
 def in_words_of(source: str, unfit: Mapping[TableId, Finding]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.config.pipeline import PipelineSpec
 from headrace.control.context import Context
+from headrace.control.heard import CLOCK_SLACK_S, age_s
 from headrace.control.kafka import Kafka
 from headrace.control.lost import added_again
 from headrace.control.observation import Next, SinkSeen, SourceSeen, observe
@@ -23,8 +24,6 @@ from headrace.control.pipelines import orphans
 from headrace.control.progress import TableProgress
 from headrace.control.registry import Registry, SourceTableEntry
 from headrace.control.status_rules import (
-    CLOCK_SLACK_S,
-    age_s,
     is_watched,
     proof_within_s,
     source_verdict,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from connectors import registry as kinds
-from connectors.base import Capture, Keys, Source, topic_of
+from connectors.base import Capture, Keys, Source
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.adding import begun_source, is_same_source, source_exists
 from headrace.control.capture import secret_of
@@ -92,9 +92,12 @@ def _installation(context: Context, source: Source, capture: Capture, *, is_begu
             yield from missing(plugins)
             yield from _refusal(lambda: refuse_without(plugins, source.connector_class))
             kafka = Kafka(context.kafka_bootstrap)
+            taken: list[Finding] = []
             if not is_begun and not is_remains(connect, capture):
-                yield from _refusal(lambda: refuse_taken(connect, kafka, source, capture, patience_s=0))
-            yield from _refusal(lambda: kafka.create(topics_of(capture), only_ask=True))
+                taken = _refusal(lambda: refuse_taken(connect, kafka, source, capture, patience_s=0))
+            yield from taken
+            if not any(one.code == "SOURCE_TOPIC_SHARED" for one in taken):  # Kafka would refuse the same
+                yield from _refusal(lambda: kafka.create(topics_of(capture), only_ask=True))
     except HeadraceError as error:
         yield _said(error)
 
@@ -132,8 +135,8 @@ def refuse_taken(
             code="CONNECTOR_EXISTS",
             hint="Choose another source name.",
         )
-    names = [topic_of(capture.source, schema.table) for schema in capture.tables]
-    refuse_used(kafka, names, names)
+    fresh = [capture.topic(schema.table) for schema in capture.tables]
+    refuse_used(kafka, [topic.name for topic in topics_of(capture)], fresh)
     source.refuse_taken(capture)
 
 

@@ -50,7 +50,8 @@ def remove(
 
     Raises:
         UsageError: When sinks still read from it (``SOURCE_IN_USE``).
-        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``).
+        SourceError: When the database does not answer (``SOURCE_UNREACHABLE``), or the address leads to a
+            server that has no say over the slot (``SOURCE_STANDBY``, ``SOURCE_ANOTHER_CLUSTER``).
         StackError: When Connect or Kafka does not, and is not to be left.
     """
     registry = Registry(context.registry)
@@ -80,7 +81,7 @@ def let_go(
     left = Left(source.leftovers(capture), "it was asked to be left") if leave_database else Left()
     if not leave_database:
         say("removing slot, publication and tables from the database")
-        left = _teardown(source, capture, without_connect)
+        left = _teardown(source, capture, entry.system, without_connect)
     say("removing topics")
     topics = [topic.name for topic in topics_of(capture)]
     with _left(apart, topics, again, leave=leave_connect):
@@ -120,13 +121,16 @@ def _left(apart: list[str], what: Sequence[str], again: str, *, leave: bool) -> 
         apart.extend(what)
 
 
-def _teardown(source: Source, capture: Capture, again: str) -> Left:
+def _teardown(source: Source, capture: Capture, system: str | None, again: str) -> Left:
     try:
         with then("SOURCE_SLOT_BUSY", again):
-            return source.teardown(capture)
+            return source.teardown(capture, system)
     except SourceError as error:
-        if error.code in ("SOURCE_UNREACHABLE", "SOURCE_POOLED"):
+        # Without a hint the session broke off: a refusal that is ours to leave is in what is returned.
+        if error.code in ("SOURCE_UNREACHABLE", "SOURCE_POOLED") or not error.hint:
             error.hint = f"If the database is gone for good: {again} --leave-database"
+        elif error.code in ("SOURCE_STANDBY", "SOURCE_ANOTHER_CLUSTER"):
+            error.hint += f"\nTo leave it to them: {again} --leave-database"
         raise
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from headrace.config.pipeline import SchemaPolicy
 from headrace.control.gap import START_OVER, start_over
+from headrace.control.heard import SILENT_AFTER_S, age_s, clock_back, unheard
 from headrace.control.history import moved
 from headrace.control.limits import kafka_forgets, slot_is_near_its_end
 from headrace.control.looks import LOOKS_EVERY_S
@@ -22,16 +23,13 @@ from headrace.control.snapshot import MOST_ATTEMPTS
 from headrace.control.verdicts import EVERY_SINK, ORDER, RESTARTED, State, Verdict
 from headrace.model.errors import named
 
-__all__ = ["CLOCK_SLACK_S", "age_s", "is_watched", "proof_within_s", "source_verdict", "table_verdict"]
+__all__ = ["is_watched", "proof_within_s", "source_verdict", "table_verdict"]
 
-SILENT_AFTER_S = 10.0
-BEATS_MISSED = 10
 FRESH_WITHIN_S = 10.0
 BATCH_WITHIN_S = 120.0
 """A store is asked between batches; a batch of many rows may take so long."""
 PROOF_SLACK_S = 2.0
 """A heartbeat takes so long at most from its commit to us where nothing is amiss, and so does a look."""
-CLOCK_SLACK_S = 1.0
 
 
 def proof_within_s(seen: SourceSeen) -> float:
@@ -87,11 +85,11 @@ def _source(seen: SourceSeen) -> Verdict:
         _connector(seen),
         _silent(seen),
         _moved(seen),
-        _clock_back(seen),
+        clock_back(seen),
         _waiting(seen),
         None if seen.loaded else _loading(seen),
     )
-    return _worst(facts, facts) or _unheard(seen) or Verdict(State.STREAMING)
+    return _worst(facts, facts) or unheard(seen) or Verdict(State.STREAMING)
 
 
 def _connector(seen: SourceSeen) -> Verdict | None:
@@ -126,31 +124,11 @@ def _moved(seen: SourceSeen) -> Verdict | None:
     return Verdict(State.DEGRADED, said, f"headrace source resume {seen.entry.name}")
 
 
-def _clock_back(seen: SourceSeen) -> Verdict | None:
-    silence = age_s(seen.now_ms, seen.beat_ms)
-    if silence is None or silence >= -CLOCK_SLACK_S:
-        return None
-    said = f"the database's clock was set back: the last heartbeat is of {-silence:.0f} s from now"
-    return Verdict(State.DEGRADED, f"{said}, so nothing tells how old it is")
-
-
 def _waiting(seen: SourceSeen) -> Verdict | None:
     if seen.hold is None or not seen.hold.waits:
         return None
     who, ends = waiting_for(seen.hold.waits)
     return Verdict(State.SETUP, f"the connector waits for {who}", ends)
-
-
-def _unheard(seen: SourceSeen) -> Verdict | None:
-    """Return the verdict when nothing proves that the connector delivers, though all seems to be well."""
-    if seen.hold is not None and not seen.hold.active:
-        return Verdict(State.DEGRADED, "the connector is not connected to its slot")
-    silence = age_s(seen.now_ms, seen.beat_ms)
-    allowed = max(SILENT_AFTER_S, BEATS_MISSED * seen.entry.settings["heartbeat_ms"] / 1000)
-    if silence is None or silence > allowed:
-        said = "no heartbeat" if silence is None else f"the last heartbeat is {silence:.0f} s old"
-        return Verdict(State.DEGRADED, f"{said}, so what was committed since is not proven to have arrived")
-    return None
 
 
 def table_verdict(
@@ -388,14 +366,3 @@ def _backlog(behind: int | None, freshness: float | None) -> Verdict | None:
     if behind and (freshness is None or freshness > FRESH_WITHIN_S):
         return Verdict(State.CATCHING_UP, f"{behind:,} records to apply")
     return None
-
-
-def age_s(now_ms: int, then_ms: int | None) -> float | None:
-    """Return how many seconds ago something was; None when it is not known.
-
-    It is less than nought when a clock was set back; by how much two clocks may differ, it is nought.
-    """
-    if then_ms is None:
-        return None
-    age = (now_ms - then_ms) / 1000
-    return 0.0 if -CLOCK_SLACK_S <= age < 0 else age

@@ -176,9 +176,13 @@ def _register(
     chosen = [one for one in sinks_of(registry, entry.name, sinks) if sinks or every <= one.tables.keys()]
     kafka = Kafka(context.kafka_bootstrap)
     topics = [topic_of(entry.name, schema.table) for schema in added]
-    refuse_used(kafka, [*(table.topic for table in entry.tables), *topics], topics)
+    every_one = every_topic(capture)
+    refuse_used(kafka, [topic.name for topic in every_one], topics)
+    there = kafka.names()
     with ExitStack() as undo:
-        undo.callback(kafka.delete, kafka.create(every_topic(capture)))
+        # To be taken back before it is done: one that is refused has others made beside it.
+        undo.callback(kafka.delete, [topic.name for topic in every_one if topic.name not in there])
+        kafka.create(every_one)
         ids, epochs = kafka.ids(topics), next_epochs(registry, kafka, topics)
         first = max((table.place for table in entry.tables), default=-1) + 1
         made = [

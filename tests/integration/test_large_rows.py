@@ -18,6 +18,7 @@ from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.connect import Connect
 from headrace.control.context import Context
+from headrace.control.kafka import Kafka
 from headrace.control.worker import bounds
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
@@ -92,6 +93,25 @@ def test_a_row_that_is_too_large_is_set_aside_by_name_and_the_others_go_on(place
     place.database.run("UPDATE blobs SET b = 'short now' WHERE id IN (1, 3)")
     settle(place.context)
     assert place.size("blobs", 1) == place.size("blobs", 3) == len("short now")
+
+
+@pytest.mark.deep
+def test_a_record_above_what_a_producer_buffers_by_itself_is_let_through(place: Place) -> None:
+    """Within the largest limit that a source may have, in the first snapshot and in the stream."""
+    size = 33 << 20
+    with fresh_database(place.stack.endpoints.postgres_dsn, "larger") as database:
+        database.run(
+            "CREATE TABLE t (id int PRIMARY KEY, b text)", f"INSERT INTO t VALUES (1, repeat('x', {size}))"
+        )
+        source.add(place.context, "larger", database.dsn, settings=SourceSettings(max_record_bytes=64 << 20))
+        try:
+            database.run(f"INSERT INTO t VALUES (2, repeat('y', {size}))")
+            kafka = Kafka(place.context.kafka_bootstrap)
+            until(lambda: len(kafka.committed("larger.public.t")[0]) == 2)
+            found = kafka.committed("larger.public.t")[0]
+            assert [len(value["after"]["b"]) for value in found] == [size, size]
+        finally:
+            source.remove(place.context, "larger")
 
 
 def test_an_old_row_that_nobody_reads_does_not_make_a_record_too_large(place: Place) -> None:

@@ -116,7 +116,10 @@ OF_SOURCE: Sequence[Sequence[Fact]] = (
     [_source(State.DEGRADED, "clock was set back", beat_ms=NOW + LATER)],
 )
 UNHEARD: Sequence[Sequence[Fact]] = (
-    [_hold(State.DEGRADED, "not connected to its slot", active=False)],
+    [
+        _hold(State.DEGRADED, "not connected to its slot", active=False),
+        _hold(State.DEGRADED, "not connected to its slot", barred=Wait("process 8", "end it")),
+    ],
     [_source(State.DEGRADED, "heartbeat", beat_ms=None)],
 )
 OF_ENGINE: Sequence[Sequence[Fact]] = (

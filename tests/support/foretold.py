@@ -24,6 +24,7 @@ LATER = {
     "CONNECTOR_NOT_STARTED": "the connector's own trouble while it starts",
     "CONNECTOR_REFUSED": "what the worker finds on its own way to the database",
     "FIRST_LOAD_NOT_BEGUN": "a run that does not begin",
+    "SOURCE_ANOTHER_CLUSTER": "where the address of one that is begun again leads to by then",
     "SOURCE_ELSEWHERE": "where the connector's driver gets to",
     "SOURCE_MISREAD": "what the worker makes of values, once it reads",
     "SOURCE_LOAD_RESTARTS": "a load that begins again and again",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from connectors.base import Wait
 from headrace.control.connect import ConnectorState
 from headrace.control.lag import LagReport, State, TableLag, judge
 from headrace.control.observation import Next, Silence, SinkSeen, SourceSeen
@@ -204,6 +205,21 @@ def test_trouble_of_the_source_is_never_green(source: SourceSeen, state: State, 
     assert table.state is state
     assert said in table.reason
     assert not _report(source=source).in_sync
+
+
+def test_who_keeps_the_connector_from_its_slot_is_told_with_since_when_and_what_ends_it() -> None:
+    other = Wait("process 7 (reader) reads from it", "end it")
+    full = replace(SOURCE, hold=hold(active=False, barred=other), beat_ms=NOW - 90_000)
+    taken = replace(SOURCE, hold=hold(barred=other), beat_ms=NOW - 90_000)
+    for source in (full, taken):
+        (found,) = _report(source=source).sources
+        assert (found.state, found.remedy) == (State.DEGRADED, "end it")
+        assert other.who in found.reason
+        assert "90 s" in found.reason
+    (found,) = _report(source=replace(full, hold=hold(active=False))).sources
+    assert "90 s" in found.reason
+    assert "Connect's log" in found.reason
+    assert not found.remedy
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Servers:
         self.preparing.set()
         until(self.may_go_on.is_set)
 
-    def teardown(self, capture: Capture) -> Left:
+    def teardown(self, capture: Capture, system: str | None = None) -> Left:
         self.prepared.discard(capture.source)
         return Left()
 

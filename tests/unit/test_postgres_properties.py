@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.pq import Conninfo
 
 from connectors.base import Capture, topic_of
 from connectors.postgres import PostgresSource
@@ -154,10 +156,62 @@ def test_an_address_reads_back_as_it_was_given(known: dict[str, str]) -> None:
         ({"host": "db", "channel_binding": "require"}, {"SOURCE_URL_PARTLY"}),
         ({"host": "db", "channel_binding": "prefer", "sslnegotiation": "postgres"}, set()),
         ({"host": "db", "options": "-c role=other"}, {"SOURCE_URL_PARTLY"}),
+        ({"host": "db", "target_session_attrs": "read-write"}, {"SOURCE_URL_PARTLY"}),
+        ({"host": "db", "target_session_attrs": "any", "gssencmode": "prefer"}, set()),
+        ({"host": "db", "load_balance_hosts": "random"}, {"SOURCE_URL_PARTLY"}),
+        ({"host": "db", "gssencmode": "require"}, {"SOURCE_URL_PARTLY"}),
+        ({"host": "db", "sslcertmode": "require"}, {"SOURCE_URL_PARTLY"}),
+        ({"host": "db", "sslsni": "0"}, {"SOURCE_URL_PARTLY"}),
+        ({"host": "db", "ssl_min_protocol_version": "TLSv1.3"}, {"SOURCE_URL_PARTLY"}),
+        ({"host": "db", "ssl_min_protocol_version": "TLSv1.2"}, set()),
+        ({"host": "db", "min_protocol_version": "3.2"}, {"SOURCE_URL_PARTLY"}),
     ],
 )
 def test_what_only_libpq_heeds_of_an_address_is_told(known: dict[str, str], codes: set[str]) -> None:
     assert {found.code for found in check_address(known)} == codes
+
+
+NEITHER = """
+host hostaddr port dbname user password passfile service sslmode sslcert sslkey sslpassword sslrootcert
+connect_timeout client_encoding application_name fallback_application_name replication tcp_user_timeout
+keepalives keepalives_idle keepalives_interval keepalives_count requirepeer sslcompression sslkeylogfile
+ssl_max_protocol_version max_protocol_version krbsrvname gsslib gssdelegation scram_client_key
+scram_server_key oauth_issuer oauth_client_id oauth_client_secret oauth_scope
+"""
+"""The connector is told of them, is refused by the server without, or loses nothing: of a socket, which it
+does not take, of speed, of our own sessions."""
+
+
+KNOWN = {one.keyword.decode() for one in Conninfo.get_defaults()}
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN - set(NEITHER.split())))
+def test_every_other_parameter_that_this_libpq_knows_is_told(name: str) -> None:
+    """One that a later libpq brings fails here until somebody has thought about it."""
+    (found,) = check_address({"host": "db", name: "something"})
+    assert found.code == "SOURCE_URL_PARTLY"
+    assert name in found.message
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        (["10.0.0.1"], False),
+        (["10.0.0.1", "fd00::1"], False),
+        (["127.0.0.1", "127.0.0.2", "::1"], False),
+        (["10.0.0.1", "10.0.0.2"], True),
+        (["fd00::1", "fd00::2"], True),
+    ],
+)
+def test_a_name_that_leads_to_several_servers_is_told(
+    monkeypatch: pytest.MonkeyPatch, numbers: list[str], told: bool
+) -> None:
+    """Not one that leads to a server by both kinds of number."""
+    kinds = {False: socket.AF_INET, True: socket.AF_INET6}
+    found = [(kinds[":" in one], socket.SOCK_STREAM, 6, "", (one, 5432)) for one in numbers]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert [one.code for one in check_address({"host": "db"})] == ["SOURCE_HOST_SEVERAL"] * told
+    assert not list(check_address({"host": "db", "hostaddr": "10.0.0.1"}))
 
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "nonsense", "", "shop"])
@@ -226,6 +280,15 @@ def test_a_sparse_vector_is_taken_when_its_dimensions_can_be_counted(
 )
 def test_numeric_digits(typmod: int, digits: tuple[int | None, int | None]) -> None:
     assert numeric_digits(typmod) == digits
+
+
+@pytest.mark.parametrize("most", [1 << 20, 16 << 20, 32 << 20, 64 << 20])
+def test_the_largest_record_fits_what_the_producer_buffers(most: int) -> None:
+    """The producer refuses a record for good that is larger than all that it may buffer."""
+    capture = replace(_capture(TableId("public", "t")), settings=SourceSettings(max_record_bytes=most))
+    properties = _properties(capture)
+    largest = int(properties["producer.override.max.request.size"])
+    assert most < largest <= int(properties["producer.override.buffer.memory"])
 
 
 def test_records_are_bounded_where_the_worker_can_and_fit_the_producer() -> None:
