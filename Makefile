@@ -76,7 +76,7 @@ deep: $(READY) ## Run the long tests that `make test` leaves out, in parts (make
 	    $(MAKE) -k -j2 HASHSEED=$(HASHSEED) $(DEEP) && \
 	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
-$(DEEP): $(READY)
+deep-faults-1 deep-control-1 deep-faults-2 deep-control-2 deep-stores deep-control-3: $(READY)
 	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) $($@) || $(NONE)
 
 test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)
