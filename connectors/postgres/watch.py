@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,8 @@ _PATIENCE = (
     r' -c quote_all_identifiers=off -c search_path="$user",public'
     r" -c default_transaction_isolation=read\ committed -c default_transaction_deferrable=off"
 )
+_KEPT_S = 30.0
+"""A session is ended after so long: another server may have the name by then, while this one lives on."""
 _ROWS_PATIENCE_MS = 2_000
 _BEFORE = sql.SQL("age(t.xmin) > age(%s::xid) OR (t.xmin = %s::xid AND t.cmin::text::bigint < %s)")
 _PUBLICATION = ""
@@ -40,6 +43,8 @@ class PostgresWatch:
     def __init__(self, known: Mapping[str, str], capture: Capture) -> None:
         self._known, self._capture = known, capture
         self._connection: Session | None = None
+        self._opened_s = 0.0
+        self._timeline: int | None = None
         self._refused: set[TableId] = set()
         self._learnt: list[Any] = []
         self._full: Mapping[TableId, list[str]] = {}
@@ -48,7 +53,7 @@ class PostgresWatch:
 
     def look(self, known: Mapping[str, Any]) -> Sight:
         try:
-            connection = self._open()
+            connection = self._open(known.get(_PUBLICATION, {}).get("timeline"))
             gave_way = give_way(connection, self._capture.connector)
             facts = read_facts(connection, self._capture)
             self._learn(connection, facts)
@@ -85,13 +90,23 @@ class PostgresWatch:
             self._connection.close()
             self._connection = None
 
-    def _open(self) -> Session:
+    def _open(self, timeline: int | None) -> Session:
+        """Return the session that is kept, if it may still be with the server that the address leads to.
+
+        Args:
+            timeline: The one that the look before saw, by whichever session; None when it saw none.
+        """
+        kept_s = time.monotonic() - self._opened_s
+        if self._connection is not None and (kept_s > _KEPT_S or timeline not in (None, self._timeline)):
+            self.close()
         if self._connection is None:
             self._connection = connect(self._known, name="headrace watcher", options=_PATIENCE)
+            self._opened_s = time.monotonic()
         return self._connection
 
     def _hold(self, connection: Session) -> Hold:
         log = history.log_position(connection)
+        self._timeline = log.timeline
         if log.timeline is not None and not self._ancestry.get(log.timeline):  # it may not have been told
             self._ancestry = {log.timeline: history.ancestry(self._known, log.timeline)}
         held = setup.hold(connection, self._capture)
