@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from connectors.watch import Trouble
 from headrace.model.schema import TableSchema
 
-__all__ = ["Rows", "came_and_went", "changed", "lacking", "unlike_registered"]
+__all__ = ["VERSION", "changed", "lacking", "unlike_registered"]
 
 _NAME, _NATIVE, _TYPE, _GENERATED, _VERSION, _MISSING, _DEFAULT, _SAID = range(8)
+VERSION = _VERSION
+"""Where a column's facts tell which transaction wrote its row of the catalogue."""
 _COMPUTED = "column {name} is computed by the database now, and no record carries it"
 _RETYPED = "column {name} is of another type: {old} became {new}"
-_IDS = 1 << 32
-"""Numbers of transactions begin anew after so many."""
 Table = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Asks a partition whether it holds rows of before.
-
-    Args:
-        before_horizon: Whether the unit of that name holds a row that was there at the look before.
-        before_coming: Whether it holds a row written before that step of the transaction of that number.
-    """
-
-    before_horizon: Callable[[str], bool]
-    before_coming: Callable[[str, str, int], bool]
 
 
 def unlike_registered(schema: TableSchema, now: Table) -> Iterator[Trouble]:
@@ -140,55 +126,3 @@ def _touched(before: list[Any], now: list[Any]) -> bool:
     # A new type makes the default anew.
     cleared = before[_MISSING] and not now[_MISSING]
     return not (cleared and now[_DEFAULT] is not None and before[_DEFAULT] == now[_DEFAULT])
-
-
-def came_and_went(schema: TableSchema, before: Table, now: Table, ask: Rows) -> Iterator[Trouble]:
-    """Yield what happened to the table's partitions, whose rows come and go with them unseen."""
-    if now["kind"] != "p" or before["kind"] != "p":
-        return
-    was, are = before["units"] or {}, now["units"] or {}
-    for oid in was.keys() - are.keys():
-        what = f"its partition {was[oid]['name']} is gone, and its rows with it"
-        yield Trouble(schema.table, "PARTITION_GONE", True, what)
-    for oid in are.keys() - was.keys():
-        unit = are[oid]
-        if unit["came"] is None or ask.before_coming(unit["name"], unit["came"], unit["step"]):
-            what = f"its partition {unit['name']} had rows when it was attached"
-            yield Trouble(schema.table, "PARTITION_CAME", True, what)
-    both = are.keys() & was.keys()
-    for oid in both:
-        # Facts of an older version do not tell the way to the root.
-        if was[oid].get("way", are[oid]["way"]) != are[oid]["way"]:
-            what = f"its partition {are[oid]['name']} was detached for a while"
-            yield Trouble(schema.table, "PARTITION_CAME", True, what)
-    moved = [oid for oid in both if are[oid]["file"] != was[oid]["file"]]
-    # ALTER TABLE of the root leaves one transaction's number upon all of them, and upon a column.
-    last = {are[oid]["version"] for oid in moved}
-    together = len(moved) == len(both) and len(last) == 1
-    rewritten = together and last <= {column[_VERSION] for column in (now["columns"] or {}).values()}
-    for oid in [] if rewritten else moved:
-        if not _kept(was[oid], are[oid]) and not ask.before_horizon(are[oid]["name"]):
-            what = f"its partition {are[oid]['name']} was emptied by itself"
-            yield Trouble(schema.table, "PARTITION_EMPTIED", True, what, unless=_emptied_by(are[oid]))
-
-
-def _kept(before: Table, now: Table) -> bool:
-    """Return whether a partition without rows of before has another file, and has lost none.
-
-    VACUUM FULL and CLUSTER count the rows that they write. TRUNCATE leaves no count, and then only the upkeep
-    of the table makes one anew while there are no rows. Facts of an older version do not tell.
-    """
-    if before.get("empty"):
-        return bool(now["counted"] >= 0)
-    same = now["upkeep"] is not None and before.get("upkeep") == now["upkeep"]
-    return bool(now["counted"] == 0 and same)
-
-
-def _emptied_by(unit: Table) -> tuple[int, int]:
-    """Return the first and the last transaction that may have emptied a partition.
-
-    Its row in the catalogue has the number of whoever wrote it last. The file that TRUNCATE makes is frozen
-    up to a transaction that was under way then.
-    """
-    last, frozen = int(unit["version"]), int(unit["frozen"])
-    return (frozen if (last - frozen) % _IDS < _IDS // 2 else last), last

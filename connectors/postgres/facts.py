@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg.rows import DictRow
+
 from connectors.base import Capture
 from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.session import Session, rows
@@ -63,7 +65,16 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
        'file', l.relfilenode::bigint, 'version', l.xmin::text, 'identity', l.relreplident::text,
        'logged', l.relpersistence = 'p' AND l.relkind = 'r',
        'frozen', l.relfrozenxid::text, 'counted', sign(l.reltuples)::int,
-       'empty', pg_stat_get_live_tuples(l.oid) = 0 AND l.reltuples <= 0,
+       'counts', jsonb_build_array(pg_stat_get_live_tuples(l.oid), pg_stat_get_tuples_inserted(l.oid),
+           pg_stat_get_tuples_deleted(l.oid), pg_stat_get_dead_tuples(l.oid)),
+       'barred', array_remove(ARRAY[
+           CASE WHEN NOT has_schema_privilege(n.oid, 'USAGE')
+               THEN format('GRANT USAGE ON SCHEMA %%I TO %%I;', n.nspname, current_user) END,
+           CASE WHEN NOT has_table_privilege(l.oid, 'SELECT')
+               THEN format('GRANT SELECT ON %%I.%%I TO %%I;', n.nspname, l.relname, current_user) END,
+           CASE WHEN l.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
+                   OR (pg_has_role(l.relowner, 'USAGE') AND NOT l.relforcerowsecurity))
+               THEN format('ALTER ROLE %%I BYPASSRLS;', current_user) END], NULL),
        'upkeep', CASE WHEN current_setting('server_version_num')::int >= 150000 THEN
            pg_stat_get_vacuum_count(l.oid) + pg_stat_get_autovacuum_count(l.oid)
            + pg_stat_get_analyze_count(l.oid) + pg_stat_get_autoanalyze_count(l.oid) END,
@@ -133,6 +144,16 @@ class Facts:
     role: str
 
 
+def _with_counts(row: DictRow) -> DictRow:
+    """Return what the catalogue says of a table, with the numbers of rows of its partitions apart.
+
+    They are those of living rows, of inserts and deletes so far, and of dead rows. They change all the time,
+    which alone is no news.
+    """
+    counts = {oid: unit.pop("counts") for oid, unit in (row["units"] or {}).items()}
+    return {**row, "counts": counts if row["kind"] == "p" else {}}
+
+
 def read_facts(connection: Session, capture: Capture) -> Facts:
     """Look at the catalogue; takes no lock upon any table."""
     (server,) = rows(connection, _HORIZON)
@@ -140,5 +161,5 @@ def read_facts(connection: Session, capture: Capture) -> Facts:
     named = [schema.table for schema in capture.tables]
     schemas, names = [table.schema for table in named], [table.name for table in named]
     read = rows(connection, _TABLES, capture.connector, capture.connector, schemas, names)
-    tables = {TableId(row.pop("schema"), row.pop("name")): row for row in read}
+    tables = {TableId(row.pop("schema"), row.pop("name")): _with_counts(row) for row in read}
     return Facts(found[0] if found else None, tables, server["horizon"], server["version"], server["role"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,13 @@ import psycopg
 from psycopg import sql
 
 from connectors.base import Capture, Hold
-from connectors.postgres import catalogue, history, identity, setup
-from connectors.postgres.differences import Rows, came_and_went, changed, lacking, unlike_registered
+from connectors.postgres import catalogue, history, identity, partitions, setup
+from connectors.postgres.asking import Asking
+from connectors.postgres.differences import changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
 from connectors.postgres.granted import refused_for
-from connectors.postgres.session import Session, connect, identifier, rows, told_by
+from connectors.postgres.session import Session, connect, identifier, told_by
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
 from headrace.model.errors import SourceError
@@ -36,8 +38,8 @@ _PATIENCE = {
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
 }
-_ROWS_PATIENCE_MS = 2_000
-_BEFORE = sql.SQL("age(t.xmin) > age(%s::xid) OR (t.xmin = %s::xid AND t.cmin::text::bigint < %s)")
+_KEPT_S = 30.0
+"""A session is ended after so long: another server may have the name by then, while this one lives on."""
 _PUBLICATION = ""
 _BACK = "the database has forgotten a mark that was seen in it: it was restored to an earlier state"
 
@@ -48,6 +50,8 @@ class PostgresWatch:
     def __init__(self, known: Mapping[str, str], capture: Capture) -> None:
         self._known, self._capture = known, capture
         self._connection: Session | None = None
+        self._opened_s = 0.0
+        self._timeline: int | None = None
         self._refused: set[TableId] = set()
         self._learnt: list[Any] = []
         self._full: Mapping[TableId, list[str]] = {}
@@ -56,24 +60,36 @@ class PostgresWatch:
 
     def look(self, known: Mapping[str, Any]) -> Sight:
         try:
-            connection = self._open()
+            connection = self._open(known.get(_PUBLICATION, {}).get("timeline"))
             gave_way = give_way(connection, self._capture.connector)
             facts = read_facts(connection, self._capture)
             self._learn(connection, facts)
-            troubles = tuple(self._troubles(connection, known, facts))
+            ask = Asking(connection)
+            found = {schema.table: _parts(schema, known, facts, ask) for schema in self._capture.tables}
+            troubles = tuple(self._troubles(connection, known, facts, found))
             hold = self._hold(connection)
             known_mark = _known_mark(known.get(_PUBLICATION, {}), hold.timeline)
             mark = known_mark
             if hold.timeline is not None:
                 mark = history.renew_mark(connection, self._capture.heartbeat, known_mark)
             others = self._others(connection)
+            empty = {
+                schema.table: partitions.seen_empty(known.get(schema.table.quoted), row, ask)
+                for schema in self._capture.tables
+                for row in (facts.tables[schema.table],)
+            }
         except psycopg.Error as error:
             self.close()
             raise self._unseen(error) from error
         told: dict[str, Any] = {
-            schema.table.quoted: {**row, "lacking": lacking(schema, row)}
+            table.quoted: {
+                **facts.tables[table],
+                "lacking": lacking(schema, facts.tables[table]),
+                "questions": list(found[table].questions),
+                "empty": empty[table],
+            }
             for schema in self._capture.tables
-            for row in (facts.tables[schema.table],)
+            for table in (schema.table,)
         }
         told[_PUBLICATION] = {
             "publication": facts.publication,
@@ -97,13 +113,23 @@ class PostgresWatch:
             "The database cannot be looked at just now.", code="SOURCE_UNREACHABLE"
         )
 
-    def _open(self) -> Session:
+    def _open(self, timeline: int | None) -> Session:
+        """Return the session that is kept, if it may still be with the server that the address leads to.
+
+        Args:
+            timeline: The one that the look before saw, by whichever session; None when it saw none.
+        """
+        kept_s = time.monotonic() - self._opened_s
+        if self._connection is not None and (kept_s > _KEPT_S or timeline not in (None, self._timeline)):
+            self.close()
         if self._connection is None:
             self._connection = connect(self._known, name="headrace watcher", settings=_PATIENCE)
+            self._opened_s = time.monotonic()
         return self._connection
 
     def _hold(self, connection: Session) -> Hold:
         log = history.log_position(connection)
+        self._timeline = log.timeline
         if log.timeline is not None and not self._ancestry.get(log.timeline):  # it may not have been told
             self._ancestry = {log.timeline: history.ancestry(self._known, log.timeline)}
         held = setup.hold(connection, self._capture)
@@ -115,9 +141,14 @@ class PostgresWatch:
         schemas = sorted({table.schema for table in captured})
         return tuple(t for t in catalogue.list_tables(connection, schemas) if t not in captured)
 
-    def _troubles(self, connection: Session, known: Mapping[str, Any], facts: Facts) -> Iterator[Trouble]:
+    def _troubles(
+        self,
+        connection: Session,
+        known: Mapping[str, Any],
+        facts: Facts,
+        found: Mapping[TableId, partitions.Found],
+    ) -> Iterator[Trouble]:
         whole = known.get(_PUBLICATION)
-        ask = _rows(connection, whole["horizon"] if whole else facts.horizon)
         for schema in self._capture.tables:
             now, before = facts.tables[schema.table], known.get(schema.table.quoted)
             full = self._full.get(schema.table, [])
@@ -136,7 +167,7 @@ class PostgresWatch:
                 )
                 continue
             yield from changed(schema, before, now)
-            yield from came_and_went(schema, before, now, ask)
+            yield from found[schema.table].troubles
             yield from taken_back(schema, before, now, full=bool(full) or self._spread)
             yield from _membership(schema, before, now)
             if whole is not None:
@@ -193,31 +224,12 @@ class PostgresWatch:
         yield Trouble(schema.table, "IDENTITY_REFUSED", True, said, identified(schema, now, facts.version))
 
 
-def _rows(connection: Session, horizon: str) -> Rows:
-    """Return what can be asked of partitions; what is not answered in time counts as the worst."""
-
-    def asked(name: str, condition: sql.SQL, values: Sequence[object], otherwise: bool) -> bool:
-        # The name is quoted already, by the database.
-        told = sql.SQL("SELECT EXISTS (SELECT FROM ONLY {} t WHERE {}) AS found").format(
-            sql.SQL(name), condition
-        )
-        try:
-            with connection.transaction():
-                connection.execute(f"SET LOCAL statement_timeout = {_ROWS_PATIENCE_MS}")
-                return bool(rows(connection, told, *values)[0]["found"])
-        except (
-            psycopg.errors.QueryCanceled,
-            psycopg.errors.InsufficientPrivilege,
-            psycopg.errors.LockNotAvailable,
-        ):
-            return otherwise
-
-    return Rows(
-        before_horizon=lambda name: asked(
-            name, sql.SQL("age(t.xmin) > age((%s::xid8)::xid)"), [horizon], False
-        ),
-        before_coming=lambda name, came, step: asked(name, _BEFORE, [came, came, step], True),
-    )
+def _parts(schema: TableSchema, known: Mapping[str, Any], facts: Facts, ask: Asking) -> partitions.Found:
+    """Return what happened to the partitions of a table that is the one of the look before."""
+    now, before = facts.tables[schema.table], known.get(schema.table.quoted)
+    if before is None or before["oid"] is None or before["oid"] != now["oid"]:
+        return partitions.Found()
+    return partitions.between(schema, before, now, known[_PUBLICATION]["horizon"], ask)
 
 
 def _known_mark(before: Mapping[str, Any], timeline: int | None) -> int | None:

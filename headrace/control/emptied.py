@@ -8,6 +8,7 @@ log at that look. A verdict stands meanwhile, so that a run which begins then he
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -19,12 +20,19 @@ from headrace.control.remedies import read_anew
 from headrace.control.verdicts import State, Verdict, over, reword, standing
 from headrace.model.errors import StackError
 
-__all__ = ["Doubt", "Emptied", "doubtful", "ends_now", "in_doubt", "judged"]
+__all__ = ["UNREAD", "Doubt", "Emptied", "doubtful", "ends_now", "held", "in_doubt", "judged"]
+
+UNREAD = "PARTITION_UNREAD"
+"""Code of a table of which it is not known yet whether partitions have lost rows, or brought some."""
 
 _CODE = "PARTITION_EMPTIED"
 _TRUNCATE = b'"op":"t"'
 """In a record of a truncate, and in no other: quotes within values are escaped."""
 _IN_DOUBT = State.CATCHING_UP
+_READS_S = 2.0
+"""A look reads what was told for so long; the next one goes on."""
+_TOLD = 1_000
+"""So many truncates of a table are remembered, the newest."""
 _IDS = 1 << 32
 """The catalogue's numbers of transactions begin anew after so many."""
 
@@ -34,16 +42,20 @@ class Doubt:
     """A table of which partitions were emptied.
 
     Args:
-        since: Where its topic ended, by partition, before that happened.
+        since: Up to where its topic was read, by partition; first where it ended before that happened.
         position: Where the log was when it was seen.
         by: The first and the last transaction that may have done it, of each partition; equal ones once.
         reason: What is wrong when none of them is told.
+        until: Where the topic ended when the connector had confirmed all; None before.
+        told: The transactions of the truncates that were read so far.
     """
 
     since: Sequence[int]
     position: int
     by: Sequence[Sequence[int]]
     reason: str
+    until: Sequence[int] | None = None
+    told: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,8 @@ def in_doubt(registry: Registry, entry: SourceEntry, before: Emptied, sight: Sig
             continue
         position, by = sight.hold.flushed or 0, list(trouble.unless)
         known = doubts.get(topic) or Doubt(before.ends.get(topic, ()), position, (), trouble.reason)
-        doubts[topic] = replace(known, position=position, by=[*(one for one in known.by if one != by), by])
+        every = [*(one for one in known.by if one != by), by]
+        doubts[topic] = replace(known, position=position, by=every, until=None)
     return doubts
 
 
@@ -114,15 +127,17 @@ def judged(
 ) -> dict[str, Doubt]:
     """Judge what has been in doubt since an earlier look; return what still is."""
     schemas = {table.topic: table.schema for table in entry.tables}
-    left = dict(doubts)
+    left, until_s = dict(doubts), time.monotonic() + _READS_S
     for topic, doubt in doubts.items():
         if doubt != before.doubts.get(topic) or (sight.hold.confirmed or 0) < doubt.position:
             continue
         try:
-            told = _truncates(kafka, topic, doubt.since)
+            left[topic] = read = _read_on(kafka, topic, doubt, until_s)
         except StackError:
             continue
-        if all(any(_within(one, first, last) for one in told) for first, last in doubt.by):
+        if read.since != read.until:
+            continue
+        if all(any(_within(one, first, last) for one in read.told) for first, last in doubt.by):
             over(registry, entry.name, topic, _CODE)
         else:
             remedy = read_anew(entry, [schemas[topic]])
@@ -131,16 +146,48 @@ def judged(
     return left
 
 
-def _truncates(kafka: Kafka, topic: str, since: Sequence[int]) -> list[int]:
-    """Return the transactions of truncates that a topic tells of from some offsets on."""
-    found: list[int] = []
-    for (_, partition), (low, high) in kafka.ends([topic]).items():
-        start = since[partition] if partition < len(since) else low
-        for message in kafka.records(topic, partition, max(low, start if start <= high else low), high):
+def _read_on(kafka: Kafka, topic: str, doubt: Doubt, until_s: float) -> Doubt:
+    """Return a doubt with what more was read of its topic: up to a monotonic time, one record at least."""
+    ends = [place for _, place in sorted(kafka.ends([topic]).items())]
+    highs = [high for _, high in ends]
+    since, told = [], list(doubt.told)
+    for partition, (low, high) in enumerate(ends):
+        start = doubt.since[partition] if partition < len(doubt.since) else low
+        since.append(max(low, start if start <= high else low))
+    until = highs
+    if doubt.until is not None and len(doubt.until) == len(highs):
+        until = [min(known, high) for known, high in zip(doubt.until, highs, strict=True)]
+    for partition, end in enumerate(until):
+        for message in kafka.records(topic, partition, since[partition], end):
             value = message.value() or b""
             if _TRUNCATE in value:
-                found.append(int(json.loads(value)["source"]["txId"]))
-    return found
+                told.append(int(json.loads(value)["source"]["txId"]))
+            since[partition] = (message.offset() or 0) + 1
+            if time.monotonic() >= until_s and since[partition] < end:
+                return replace(doubt, since=since, until=until, told=told[-_TOLD:])
+        since[partition] = end
+    return replace(doubt, since=since, until=until, told=told[-_TOLD:])
+
+
+def held(
+    entry: SourceEntry,
+    before: Emptied,
+    ends: Mapping[str, Sequence[int]],
+    doubts: Mapping[str, Doubt],
+    sight: Sight,
+) -> Emptied:
+    """Return what the next look needs, given where the topics ended before this one.
+
+    What is found out later about a partition happened before an earlier look, and was told from there on.
+    """
+    asking = {trouble.table for trouble in sight.troubles if trouble.code == UNREAD}
+    told_from = {
+        table.topic: (table.schema.table in asking and before.ends.get(table.topic))
+        or ends.get(table.topic, ())
+        for table in entry.tables
+        if table.schema.table in sight.parted
+    }
+    return Emptied(told_from, doubts)
 
 
 def _within(transaction: int, first: int, last: int) -> bool:

@@ -34,7 +34,7 @@ from headrace.control.beats import read_beats
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.emptied import Doubt, Emptied, doubtful, ends_now, in_doubt, judged
+from headrace.control.emptied import UNREAD, Doubt, Emptied, doubtful, ends_now, held, in_doubt, judged
 from headrace.control.entries import WatchEntry
 from headrace.control.failover import open_fence
 from headrace.control.first_load import begin_runs, begun_again, read_again
@@ -63,7 +63,7 @@ _HANGS_AFTER_S = 120.0
 """A look that takes so long will not end: the process ends, and its guardian starts another."""
 _KEEP_EVERY_MS = 10_000
 COLUMNS_CHANGED = "COLUMNS_CHANGED"
-_PASSING = ("ROW_SECURITY", COLUMNS_CHANGED)
+_PASSING = ("ROW_SECURITY", UNREAD, COLUMNS_CHANGED)
 """Codes that leave nothing wrong behind once their cause is gone."""
 
 
@@ -114,8 +114,7 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
         doubts = judged(registry, kafka, entry, before, doubts, sight)
         if kept is None or misread or doubts != before.doubts or _news(kept, sight):
-            parted = [table.topic for table in entry.tables if table.schema.table in sight.parted]
-            emptied = Emptied({topic: ends.get(topic, ()) for topic in parted}, doubts).as_dict()
+            emptied = held(entry, before, ends, doubts, sight).as_dict()
             with registry.begin() as session:
                 found = living(session, entry)
                 if found is not None:
@@ -136,7 +135,7 @@ def _news(kept: WatchEntry, sight: Sight) -> bool:
             name: {
                 key: value is not None if key == "mark" else value
                 for key, value in fact.items()
-                if key != "horizon"
+                if key not in ("horizon", "counts")
             }
             for name, fact in facts.items()
         }

@@ -16,8 +16,10 @@ from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.servers import MAJORS, postgres_server
+from tests.support.standby import pair
 from tests.support.untold import NAME, QUIET, SCHEMA, UNTOLD
-from tests.support.waiting import until
+from tests.support.waiting import elapse, until
+from tests.support.wire import wire
 
 pytestmark = pytest.mark.stack
 
@@ -279,3 +281,36 @@ def test_a_count_of_all_rows_gives_way_to_who_waits_for_the_table(database: Data
     finally:
         watch.close()
         source.teardown(capture)
+
+
+def test_a_server_that_takes_over_by_name_is_seen_though_the_former_one_lives_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing ends the session with the former one, which answers as ever."""
+    with pair() as servers, wire("127.0.0.1", servers.primary.port) as name:
+        former = Database(servers.dsn)
+        former.run("CREATE TABLE t (id int PRIMARY KEY)")
+        source = PostgresSource(servers.dsn.replace(str(servers.primary.port), str(name.port)))
+        capture = Capture(NAME, tuple(source.catalogue(source.tables(["public"]))), "placeholder", "password")
+        source.setup(capture)
+        by_age, by_word, anew = (source.watch(capture) for _ in range(3))
+        try:
+            sight = by_age.look({})
+            assert [one.hold.timeline for one in (sight, by_word.look(sight.facts))] == [1, 1]
+            until(lambda: servers.standby.value(f"SELECT to_regclass('{capture.heartbeat.quoted}')"))
+            servers.standby.value("SELECT pg_promote()")
+            name.lead_to("127.0.0.1", servers.standby.port)
+            opened = name.connections
+            assert by_age.look(sight.facts).hold.timeline == 1
+            assert name.connections == opened  # a look costs no connection
+            later = anew.look(sight.facts)
+            assert later.hold.timeline == 2
+            assert by_word.look(later.facts).hold.timeline == 2  # as another look has seen
+            monkeypatch.setattr("connectors.postgres.watch._KEPT_S", 0.1, raising=False)
+            elapse(0.2)
+            last = by_age.look(sight.facts)
+            assert (last.hold.timeline, last.troubles) == (2, ())
+        finally:
+            for watch in (by_age, by_word, anew):
+                watch.close()
+            source.teardown(capture)

@@ -112,6 +112,8 @@ QUIET = (
         "TRUNCATE single",
         "INSERT INTO single VALUES (5, 'after')",
     ),
+    # Its number of rows is wrong after the TRUNCATE and what followed at once.
+    ("ANALYZE single", "DELETE FROM single"),
     (
         "VACUUM FULL quiet",
         "CLUSTER quiet USING quiet_pkey",
@@ -120,7 +122,6 @@ QUIET = (
         "REINDEX TABLE CONCURRENTLY quiet",
         "REINDEX TABLE CONCURRENTLY cut",
         "VACUUM FULL parted",
-        "DELETE FROM single",
         "VACUUM FULL single",
         "ALTER TYPE mood ADD VALUE 'sent'",
     ),

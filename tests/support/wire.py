@@ -42,6 +42,10 @@ class Wire:
         """Where it listens."""
         return int(self._listening.getsockname()[1])
 
+    def lead_to(self, host: str, port: int) -> None:
+        """Lead to another server from now on; connections that are open stay with theirs."""
+        self._server = (host, port)
+
     def break_at(self, mark: bytes, upto: int | None, times: int = 1) -> None:
         """Break the next requests that have ``mark`` in them.
 

@@ -1,0 +1,79 @@
+"""Questions that only the rows of a partition answer; what is not answered is asked again at a later look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from connectors.postgres.session import Session, rows
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+__all__ = ["Asking", "Unknown"]
+
+_FOR_ALL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """That a question was not answered.
+
+    Args:
+        why: For people.
+        statement: What lets us ask, as SQL; empty when a later look may be answered without.
+        tried: Whether it had its time: asked again it may go on like that for ever.
+    """
+
+    why: str
+    statement: str = ""
+    tried: bool = False
+
+
+class Asking:
+    """Asks partitions for rows during one look, for two seconds in all."""
+
+    def __init__(self, connection: Session) -> None:
+        self._connection = connection
+        self._left_s = _FOR_ALL_S
+
+    def holds(
+        self, unit: Mapping[str, Any], condition: LiteralString = "true", *values: object
+    ) -> bool | Unknown:
+        """Return whether a partition holds a row ``t`` of which the condition is true.
+
+        Args:
+            unit: What the catalogue says of it, see :mod:`connectors.postgres.facts`.
+            condition: With a placeholder for each of the values.
+            values: Of the condition.
+
+        Raises:
+            psycopg.Error: When the session has ended.
+        """
+        if unit["barred"]:
+            return Unknown("our role may not read it", " ".join(unit["barred"]))
+        if self._left_s <= 0:
+            return Unknown("others took the time that there is for all")
+        # The name is quoted already, by the database.
+        name = unit["name"].replace("%", "%%") if values else unit["name"]
+        exists = sql.SQL("SELECT EXISTS (SELECT FROM ONLY {} t WHERE {}) AS found")
+        began, had_s = time.monotonic(), self._left_s
+        try:
+            with self._connection.transaction():
+                limit_ms = max(1, int(had_s * 1000))
+                self._connection.execute(f"SET LOCAL statement_timeout = {limit_ms}")
+                (told,) = rows(self._connection, exists.format(sql.SQL(name), sql.SQL(condition)), *values)
+                return bool(told["found"])
+        except psycopg.errors.QueryCanceled:
+            return Unknown("it did not answer in time", tried=had_s > _FOR_ALL_S / 2)
+        except psycopg.errors.LockNotAvailable:
+            return Unknown("somebody keeps it locked")
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable):
+            return Unknown("it was changed meanwhile")
+        finally:
+            self._left_s -= time.monotonic() - began

@@ -1,0 +1,264 @@
+"""What a look says of partitions that came or were rewritten, also where it cannot know that at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from connectors.base import Capture
+from connectors.postgres import PostgresSource
+from connectors.watch import Sight, Trouble, Watch
+from tests.support.database import Database, fresh_database
+from tests.support.servers import MAJORS, postgres_server
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.stack
+
+NAME = "parts"
+SCHEMA = (
+    "CREATE TABLE parted (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE old PARTITION OF parted FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE new PARTITION OF parted FOR VALUES FROM (100) TO (200)",
+    "CREATE TABLE none PARTITION OF parted FOR VALUES FROM (900) TO (999)",
+    "INSERT INTO parted SELECT i * 10, 'v' FROM generate_series(0, 15) i",
+)
+_ROWS = "SELECT sum(n_live_tup) FROM pg_stat_user_tables WHERE schemaname = 'public'"
+_SERVERS = [
+    pytest.param(major, marks=[pytest.mark.deep] if major in (17, 16, 15) else []) for major in MAJORS
+]
+
+
+@pytest.fixture(scope="module", params=_SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
+    with postgres_server(request.param, "autovacuum=off") as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def database(server: str) -> Iterator[Database]:
+    with fresh_database(server, NAME) as made:
+        made.run(*SCHEMA)
+        until(lambda: made.value(_ROWS) == 16)  # those who write report it a moment later
+        yield made
+
+
+@contextmanager
+def watching(database: Database, dsn: str = "") -> Iterator[Watch]:
+    source = PostgresSource(dsn or database.dsn)
+    tables = tuple(source.catalogue(source.tables(["public"])))
+    capture = Capture(NAME, tables, "placeholder", "password")
+    source.setup(capture)
+    watch = source.watch(capture)
+    try:
+        yield watch
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
+def codes(sight: Sight) -> set[str]:
+    return {trouble.code for trouble in sight.troubles}
+
+
+def until_emptied(watch: Watch, sight: Sight) -> Sight:
+    """Look again until a partition is told as emptied; no look may find nothing wrong."""
+
+    def told() -> bool:
+        nonlocal sight
+        sight = watch.look(sight.facts)
+        assert codes(sight)
+        return codes(sight) == {"PARTITION_EMPTIED"}
+
+    until(told)
+    return sight
+
+
+@pytest.mark.parametrize("rewriting", ["VACUUM FULL new", "CLUSTER new USING new_pkey", "VACUUM FULL"])
+def test_a_partition_that_is_truncated_and_rewritten_between_two_looks_has_lost_rows(
+    database: Database, rewriting: str
+) -> None:
+    with watching(database) as watch:
+        first = watch.look({})
+        database.run("TRUNCATE new", rewriting)
+        second = until_emptied(watch, first)
+        (told,) = second.troubles
+        assert told.lost
+        assert "new was emptied" in told.reason
+        assert codes(watch.look(second.facts)) == set()  # told once
+
+
+def test_a_truncate_of_the_whole_table_before_a_rewriting_is_among_those_that_may_have_done_it(
+    database: Database,
+) -> None:
+    """Else what the log tells of it would not take the doubt back."""
+    with watching(database) as watch:
+        sight = watch.look({})
+        number = "SELECT pg_current_xact_id()::text::bigint"
+        with psycopg.connect(database.dsn) as other:
+            other.execute("TRUNCATE parted")
+            by = other.execute(number).fetchone()
+        database.run("VACUUM FULL")
+        assert by is not None
+        for told in until_emptied(watch, sight).troubles:
+            assert told.unless is not None
+            assert told.unless[0] <= by[0] <= told.unless[1]
+
+
+def test_a_partition_that_is_truncated_before_the_root_is_altered_has_lost_rows(database: Database) -> None:
+    """ALTER TABLE writes every row anew: none shows any more that it is of before."""
+    with watching(database) as watch:
+        sight = watch.look({})
+        database.run("ALTER TABLE parted ADD COLUMN chance float DEFAULT random()")
+        sight = watch.look(sight.facts)
+        assert codes(sight) == set()
+        database.run("TRUNCATE new")
+        until(lambda: database.value("SELECT pg_stat_get_live_tuples('new'::regclass)") == 0)
+        database.run("ALTER TABLE parted ADD COLUMN more float DEFAULT random()")
+        assert codes(watch.look(sight.facts)) == {"PARTITION_EMPTIED"}
+
+
+def test_a_partition_without_rows_that_is_rewritten_has_lost_none(database: Database) -> None:
+    with watching(database) as watch:
+        sight = watch.look({})
+        database.run("VACUUM FULL", 'CLUSTER none USING "none_pkey"')
+        assert codes(watch.look(sight.facts)) == set()
+
+
+def test_a_partition_that_is_rewritten_after_its_rows_were_deleted_has_lost_none(database: Database) -> None:
+    """Before version 15 the numbers of rows may be lost on their way, and nothing proves the deletes."""
+    with watching(database) as watch:
+        sight = watch.look({})
+        with psycopg.connect(database.dsn, autocommit=True) as other:  # reports late, when it is idle
+            other.execute("INSERT INTO parted VALUES (5)")
+            other.execute("DELETE FROM parted WHERE id >= 100")
+            other.execute("VACUUM FULL new")
+            if int(database.value("SHOW server_version_num")) < 150_000:
+                until_emptied(watch, sight)
+                return
+            sight = watch.look(sight.facts)
+            assert codes(sight) <= {"PARTITION_UNREAD"}  # at once, or when they have reported
+        until(lambda: database.value("SELECT pg_stat_get_live_tuples('new'::regclass)") == 0)
+        assert codes(watch.look(sight.facts)) == set()
+
+
+@pytest.mark.parametrize("counting", ["VACUUM FULL new", "ANALYZE new"])
+def test_numbers_that_a_crash_has_set_to_zero_do_not_make_a_partition_empty(
+    database: Database, counting: str
+) -> None:
+    database.run("SELECT pg_stat_reset()")
+    with watching(database) as watch:
+        sight = watch.look({})
+        sight = watch.look(sight.facts)
+        database.run("TRUNCATE new", counting)
+        until_emptied(watch, sight)
+
+
+def test_a_partition_may_have_any_name(database: Database) -> None:
+    with watching(database) as watch:
+        sight = watch.look({})
+        database.run('CREATE TABLE "5%s" PARTITION OF parted FOR VALUES FROM (200) TO (300)')
+        sight = watch.look(sight.facts)
+        assert codes(sight) == set()
+        database.run('VACUUM FULL "5%s"')
+        assert codes(watch.look(sight.facts)) == set()
+
+
+def the_one(sight: Sight) -> Trouble:
+    (told,) = sight.troubles
+    return told
+
+
+def test_a_partition_that_is_locked_is_asked_again_until_it_answers(database: Database) -> None:
+    with watching(database) as watch:
+        sight = watch.look({})
+        database.run("CREATE TABLE more PARTITION OF parted FOR VALUES FROM (200) TO (300)")
+        with psycopg.connect(database.dsn) as other:
+            other.execute("LOCK TABLE more IN ACCESS EXCLUSIVE MODE")
+            for _ in range(9):  # however long that takes
+                sight = watch.look(sight.facts)
+                told = the_one(sight)
+                assert (told.code, told.lost, told.lasts) == ("PARTITION_UNREAD", False, True)
+                assert "more" in told.reason
+        assert codes(watch.look(sight.facts)) == set()
+        with psycopg.connect(database.dsn) as other:
+            database.run("CREATE TABLE had (LIKE parted INCLUDING ALL)", "INSERT INTO had VALUES (350)")
+            database.run("ALTER TABLE parted ATTACH PARTITION had FOR VALUES FROM (300) TO (400)")
+            other.execute("LOCK TABLE had IN ACCESS EXCLUSIVE MODE")
+            sight = watch.look(sight.facts)
+            assert codes(sight) == {"PARTITION_UNREAD"}
+        assert codes(watch.look(sight.facts)) == {"PARTITION_CAME"}
+
+
+def test_a_partition_that_never_answers_in_time_counts_as_the_worst(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watching(database) as watch:
+        sight = watch.look({})
+        database.run(
+            "CREATE TABLE more PARTITION OF parted FOR VALUES FROM (1000) TO (900000)",
+            "INSERT INTO parted SELECT i FROM generate_series(1000, 300000) i",
+        )
+        monkeypatch.setattr("connectors.postgres.asking._FOR_ALL_S", 0.001)
+        seen = []
+        for _ in range(5):
+            sight = watch.look(sight.facts)
+            seen.append(codes(sight))
+        assert seen == [{"PARTITION_UNREAD"}] * 4 + [{"PARTITION_CAME"}]
+
+
+@pytest.fixture
+def weak(database: Database) -> Iterator[str]:
+    """Yield the URL of a role that owns the table and what it is made of."""
+    database.run(
+        'DROP ROLE IF EXISTS "w eak"',
+        'CREATE ROLE "w eak" LOGIN REPLICATION',
+        *(f'ALTER TABLE {name} OWNER TO "w eak"' for name in ("parted", "old", "new", "none")),
+        f'GRANT CREATE ON DATABASE {NAME} TO "w eak"',
+    )
+    yield database.dsn.replace("postgres@", "w%20eak@", 1)
+    database.run('REASSIGN OWNED BY "w eak" TO postgres', 'DROP OWNED BY "w eak"', 'DROP ROLE "w eak"')
+
+
+def test_a_right_to_read_a_partition_is_asked_for_with_the_statement_that_gives_it(
+    database: Database, weak: str
+) -> None:
+    with watching(database, weak) as watch:
+        sight = watch.look({})
+        database.run(
+            "CREATE SCHEMA closed",
+            "CREATE TABLE closed.more PARTITION OF parted FOR VALUES FROM (200) TO (300)",
+            "INSERT INTO parted VALUES (250)",
+        )
+        for _ in range(9):
+            sight = watch.look(sight.facts)
+            told = the_one(sight)
+            assert (told.code, told.lost, told.lasts) == ("PARTITION_UNREAD", False, True)
+        database.run(*filter(str.strip, the_one(sight).statement.split(";")))
+        sight = watch.look(sight.facts)
+        assert codes(sight) == set()
+        database.run('REVOKE SELECT ON closed.more FROM "w eak"', "VACUUM FULL closed.more")
+        sight = watch.look(sight.facts)
+        assert codes(sight) == {"PARTITION_UNREAD"}
+        database.run(the_one(sight).statement)
+        assert codes(watch.look(sight.facts)) == set()
+
+
+def test_row_security_upon_a_partition_does_not_make_it_one_without_rows(
+    database: Database, weak: str
+) -> None:
+    with watching(database, weak) as watch:
+        sight = watch.look({})
+        database.run(
+            "CREATE TABLE had (LIKE parted INCLUDING ALL)",
+            "INSERT INTO had VALUES (350)",
+            'GRANT SELECT ON had TO "w eak"',
+            "ALTER TABLE had ENABLE ROW LEVEL SECURITY",
+            "ALTER TABLE parted ATTACH PARTITION had FOR VALUES FROM (300) TO (400)",
+        )
+        sight = watch.look(sight.facts)
+        assert codes(sight) == {"PARTITION_UNREAD"}
+        database.run(the_one(sight).statement)
+        assert codes(watch.look(sight.facts)) == {"PARTITION_CAME"}

@@ -1,0 +1,115 @@
+"""What is told of a TRUNCATE is read bit by bit; what is found out later is looked for where it began."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from connectors.watch import Trouble
+from headrace.control import emptied
+from headrace.control.emptied import UNREAD, Emptied, doubtful, held, in_doubt, judged
+from headrace.control.registry import Registry
+from headrace.control.verdicts import record, standing
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from tests.support.entries import source_entry
+
+TABLE = TableId("public", "parted")
+SCHEMA = TableSchema(TABLE, (Column("id", LogicalType.INT32),), ("id",))
+TOPIC = f"shop.{TABLE}"
+EMPTIED = Trouble(TABLE, "PARTITION_EMPTIED", True, "its partition was emptied", unless=(70, 80))
+
+
+class Topic:
+    """A topic of one partition, also what reads it; it counts the records that were read."""
+
+    def __init__(self, changes: int, *truncates: int) -> None:
+        told = [b'{"op":"c"}'] * changes
+        told += [
+            json.dumps({"op": "t", "source": {"txId": by}}, separators=(",", ":")).encode()
+            for by in truncates
+        ]
+        self.told, self.read = told, 0
+
+    def ends(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        return {(name, 0): (0, len(self.told)) for name in names}
+
+    def records(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Any]:
+        for offset, value in enumerate(self.told[begin:end], begin):
+            self.read += 1
+            yield SimpleNamespace(value=lambda value=value: value, offset=lambda offset=offset: offset)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "registry.db")
+    with registry.begin() as session:
+        session.add(source_entry("shop", [SCHEMA]))
+    return registry
+
+
+def sight(*troubles: Trouble) -> Any:
+    hold = SimpleNamespace(flushed=100, confirmed=100)
+    return SimpleNamespace(troubles=troubles, hold=hold, parted=(TABLE,))
+
+
+def look(registry: Registry, topic: Topic, before: Emptied, *troubles: Trouble) -> Emptied:
+    """Do with emptied partitions what a look does; return what the next look gets."""
+    entry, seen, kafka = registry.source("shop"), sight(*troubles), cast("Any", topic)
+    ends = emptied.ends_now(kafka, before)
+    doubts = in_doubt(registry, entry, before, seen)
+    for trouble in troubles:
+        if trouble.unless is not None:
+            record(registry, entry, [TOPIC], trouble.code, doubtful(trouble))
+    doubts = judged(registry, kafka, entry, before, doubts, seen)
+    kept = json.dumps(held(entry, before, ends, doubts, seen).as_dict())
+    return Emptied.of(json.loads(kept))
+
+
+@pytest.mark.parametrize(("by", "left"), [(75, []), (90, ["resync_required"])])
+def test_records_that_take_many_looks_are_read_once(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, by: int, left: list[str]
+) -> None:
+    """A look of minutes counts as one that hangs, and the next one would begin at the first of them."""
+    monkeypatch.setattr(emptied, "_READS_S", 0.0)
+    topic = Topic(50, by)
+    before = look(registry, topic, Emptied(), EMPTIED)
+    looks = 0
+    while before.doubts:
+        before = look(registry, topic, before)
+        topic.told.append(b'{"op":"c"}')  # others go on writing
+        looks += 1
+        assert looks < 100
+    assert topic.read == 51
+    assert looks > 50
+    assert [verdict.state for verdict in standing(registry, "shop")] == left
+
+
+def test_a_second_partition_may_be_emptied_by_what_was_read_already(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emptied, "_READS_S", 0.0)
+    topic = Topic(1, 75, 85)
+    before = look(registry, topic, Emptied(), EMPTIED)
+    before = look(registry, topic, look(registry, topic, before))
+    assert topic.read == 2
+    before = look(registry, topic, before, Trouble(TABLE, EMPTIED.code, True, "another", unless=(82, 88)))
+    while before.doubts:
+        before = look(registry, topic, before)
+    assert standing(registry, "shop") == []
+
+
+def test_what_is_found_out_later_was_told_since_the_question_arose(registry: Registry) -> None:
+    asking = Trouble(TABLE, UNREAD, False, "it is not known yet", lasts=True)
+    topic = Topic(3)
+    before = look(registry, topic, look(registry, topic, Emptied()))
+    topic.told += Topic(0, 75).told
+    for _ in range(3):
+        before = look(registry, topic, before, asking)
+    before = look(registry, topic, before, EMPTIED)
+    assert not look(registry, topic, before).doubts
+    assert standing(registry, "shop") == []
