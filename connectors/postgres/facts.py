@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.base import Capture
+from connectors.postgres.names import with_natives
 from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.session import Session, rows
 from connectors.postgres.tree import with_leaves
@@ -26,11 +27,12 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS horizon,
        current_setting('server_version_num')::int AS version, quote_ident(current_user) AS role
 """
 _TABLES = with_bounds(
-    with_leaves("""
+    with_leaves(
+        with_natives("""
 SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
       OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
-  (SELECT jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, format_type(a.atttypid, a.atttypmod),
+  (SELECT jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, native_of(a),
        a.atttypid::bigint, a.attgenerated::text, a.xmin::text, a.atthasmissing, d.oid::bigint,
        CASE WHEN a.attacl IS NULL THEN md5(a::text) END))
    FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -111,6 +113,7 @@ JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_namespace n ON n.nspname = w.schema
 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)
+    )
 )
 
 

@@ -13,9 +13,10 @@ __all__ = ["disabling", "event_triggers", "refused_by"]
 
 _TRIGGERS = """
 SELECT e.evtname::text AS name, e.evtowner::regrole::text AS owner, e.evtevent::text AS event,
-       e.evtfoid::regproc::text AS function, e.evtfoid::regprocedure::text AS signature,
-       current_user::text AS role
-FROM pg_event_trigger e WHERE e.evtenabled IN ('O', 'A') AND e.evtevent <> 'login' ORDER BY e.evtname
+       format('%I.%I', n.nspname, p.proname) AS function, quote_ident(p.proname) AS called,
+       n.nspname IN (current_user, 'public') AS seen, current_user::text AS role
+FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE e.evtenabled IN ('O', 'A') AND e.evtevent <> 'login' ORDER BY e.evtname
 """
 
 
@@ -27,8 +28,16 @@ def event_triggers(connection: psycopg.Connection[DictRow]) -> list[DictRow]:
 def refused_by(triggers: Sequence[DictRow], error: psycopg.Error) -> list[DictRow]:
     """Return those whose function the error says, in whatever language, that it comes from."""
     context = error.diag.context or ""
-    named = {one["name"]: rf'(?<![\w."]){re.escape(one["signature"])}' for one in triggers}
-    return [one for one in triggers if re.search(named[one["name"]], context)]
+    return [one for one in triggers if any(_tells(context, name) for name in _names(one))]
+
+
+def _names(trigger: DictRow) -> tuple[str, ...]:
+    """Return what an error may call the function: without its schema where our statements saw it so."""
+    return (trigger["function"], trigger["called"]) if trigger["seen"] else (trigger["function"],)
+
+
+def _tells(context: str, function: str) -> bool:
+    return re.search(rf'(?<![\w."]){re.escape(function)}\(\)', context) is not None
 
 
 def disabling(triggers: Sequence[DictRow]) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "IN_UTF8",
     "Session",
     "connect",
+    "define",
     "identifier",
     "quoted",
     "rows",
@@ -41,6 +42,10 @@ _PATIENCE: Mapping[str, Any] = {
     "tcp_user_timeout": 30_000,
 }
 """A database that goes without a word is given up after half a minute, not after the system's hours."""
+_OURS = "SET search_path = pg_catalog, pg_temp"
+"""Who may make functions in a schema of the path could make ours call theirs, as our role."""
+_OURS_AGAIN = "SET LOCAL search_path = pg_catalog, pg_temp"
+_THEIRS = 'SET LOCAL search_path = "$user", public'
 _TRANSACTION_TIMEOUT = 170_000
 """The first version of Postgres that has it; others refuse a session that names it."""
 _OLDEST = 140_000
@@ -53,14 +58,10 @@ SELECT set_config(name, wanted.value, false) FROM pg_settings JOIN (VALUES
     ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('transaction_timeout', '0'),
     ('standard_conforming_strings', 'on'), ('default_tablespace', ''),
     ('default_table_access_method', 'heap'), ('default_transaction_isolation', 'read committed'),
-    ('default_transaction_deferrable', 'off'), ('search_path', '"$user", public'),
-    ('exit_on_error', 'off'), ('tcp_user_timeout', '0')
+    ('default_transaction_deferrable', 'off'), ('exit_on_error', 'off'), ('tcp_user_timeout', '0')
 ) AS wanted(name, value) USING (name)
 """
-"""What role, database and server say is not heeded; a version takes those settings that it knows.
-
-Types are told, and asked for again, by the name that they have under one search path.
-"""
+"""What role, database and server say is not heeded; a version takes those settings that it knows."""
 IN_UTF8 = "Make a database in UTF8 from its dump: createdb --encoding=UTF8 --template=template0."
 """What helps a database whose bytes have no meaning."""
 
@@ -73,7 +74,7 @@ def connect(
     autocommit: bool = True,
     at_most_s: int | None = None,
 ) -> Session:
-    """Open a connection that is given up when the database goes without a word.
+    """Open a connection that is given up when the database goes without a word; it calls Postgres' functions.
 
     Args:
         known: Connection parameters.
@@ -97,8 +98,10 @@ def connect(
     if at_most_s is not None:
         settings["connect_timeout"] = _shorter(str(settings["connect_timeout"]), at_most_s)
     connection = _let_in(known, settings, options)
-    if "replication" not in settings and connection.info.server_version >= _TRANSACTION_TIMEOUT:
-        connection.execute("SET transaction_timeout = 0")
+    if "replication" not in settings:
+        connection.execute(_OURS)
+        if connection.info.server_version >= _TRANSACTION_TIMEOUT:
+            connection.execute("SET transaction_timeout = 0")
     connection.autocommit = autocommit
     return connection
 
@@ -197,6 +200,16 @@ def _refuse_old(connection: Session) -> None:
 def rows(connection: Session, statement: LiteralString | sql.Composed, *values: Any) -> list[DictRow]:
     """Return all rows of one query."""
     return connection.execute(statement, values or None).fetchall()
+
+
+def define(connection: Session, statement: LiteralString | sql.Composed) -> None:
+    """Run a statement that defines something, and calls no function.
+
+    The functions of event triggers, which it may set off, find names as in sessions of the application.
+    """
+    told = sql.SQL(statement) if isinstance(statement, str) else statement
+    around = sql.SQL("{}; {}; {}")
+    connection.execute(around.format(sql.SQL(_THEIRS), told, sql.SQL(_OURS_AGAIN)))
 
 
 def identifier(table: TableId) -> sql.Identifier:

@@ -14,7 +14,7 @@ from connectors.postgres import catalogue, history, identity, setup
 from connectors.postgres.differences import Rows, came_and_went, changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
-from connectors.postgres.session import Session, connect, identifier, rows, told_by
+from connectors.postgres.session import Session, connect, define, identifier, rows, told_by
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
 from headrace.model.errors import SourceError
@@ -25,7 +25,7 @@ __all__ = ["PostgresWatch"]
 _PATIENCE = (
     "-c statement_timeout=10s -c lock_timeout=100ms -c jit=off -c default_transaction_read_only=off"
     " -c synchronous_commit=local -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0"
-    r' -c quote_all_identifiers=off -c search_path="$user",public'
+    " -c quote_all_identifiers=off"
     r" -c default_transaction_isolation=read\ committed -c default_transaction_deferrable=off"
 )
 _ROWS_PATIENCE_MS = 2_000
@@ -169,7 +169,7 @@ class PostgresWatch:
             drop = sql.SQL("ALTER PUBLICATION {} DROP TABLE ONLY {}")
             name = sql.Identifier(self._capture.connector)
             try:
-                connection.execute(drop.format(name, identifier(schema.table)))
+                define(connection, drop.format(name, identifier(schema.table)))
             except psycopg.Error as error:
                 if connection.closed:
                     raise
