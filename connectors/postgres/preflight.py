@@ -22,6 +22,7 @@ from connectors.postgres.catalogue import (
 from connectors.postgres.glance import Glances
 from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.leaves import check_identity, check_leaves, full_identity, limits_of
+from connectors.postgres.money import check_money, read_amounts
 from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.reread import why_unreadable
 from connectors.postgres.rights import check_rights
@@ -128,7 +129,7 @@ def check_tables(
     described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
     left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []
-    glances = Glances(connection, _GLANCES_S)
+    glances, amounts = Glances(connection, _GLANCES_S), read_amounts(connection)
     for table in tables:
         if table not in located:
             missing = Finding.error(
@@ -157,6 +158,8 @@ def check_tables(
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
         told = left.get(table, [])
+        not_captured = {name for name, _, why in told if why in LEFT_OUT}
+        troubles += check_money(connection, table, not_captured, amounts)
         troubles += [unread[table]] if table in unread else _values(glances, table, row, told)
         yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):

@@ -14,6 +14,7 @@ from connectors.postgres import catalogue, history, identity, setup
 from connectors.postgres.differences import Rows, came_and_went, changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
+from connectors.postgres.money import Amounts, misread_now, read_amounts
 from connectors.postgres.session import Session, connect, define, identifier, rows, told_by
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
@@ -106,10 +107,13 @@ class PostgresWatch:
     def _troubles(self, connection: Session, known: Mapping[str, Any], facts: Facts) -> Iterator[Trouble]:
         whole = known.get(_PUBLICATION)
         ask = _rows(connection, whole["horizon"] if whole else facts.horizon)
+        money = any(column.base == "money" for schema in self._capture.tables for column in schema.told)
+        amounts = read_amounts(connection) if money else Amounts(())
         for schema in self._capture.tables:
             now, before = facts.tables[schema.table], known.get(schema.table.quoted)
             full = self._full.get(schema.table, [])
             yield from wrong_now(schema, now, facts, full)
+            yield from misread_now(schema, amounts)
             yield from self._release(connection, schema, now, facts)
             if before is None:
                 yield from unlike_registered(schema, now)
