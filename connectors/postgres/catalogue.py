@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from shlex import quote
 from typing import Any
 
 from psycopg import sql
@@ -26,6 +25,7 @@ from connectors.postgres.types import (
 )
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
+from headrace.model.pasted import word
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 __all__ = [
@@ -173,7 +173,7 @@ def missing_now(connection: Session, tables: Sequence[TableId]) -> dict[TableId,
 
 
 def _gone(table: TableId) -> Finding:
-    hint = f"If it was dropped: headrace source tables remove SOURCE {quote(str(table))}"
+    hint = f"If it was dropped: headrace source tables remove SOURCE {word(str(table))}"
     return Finding.error("SOURCE_TABLE_MISSING", f"There is no table {table}.", hint)
 
 

@@ -11,6 +11,7 @@ from connectors.postgres.replica_identity import FULL, GENERATED_REFUSED, Limits
 from connectors.postgres.session import Session, rows
 from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import wants_full
+from headrace.model.pasted import word
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["wanting", "weakened", "whole_rows"]
@@ -85,7 +86,8 @@ def weakened(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableI
             )
         elif lost:
             why = f"its replica identity is no longer FULL: large values of {', '.join(lost)} arrive as NULL"
-            weak[table] = Weakness(why, f"{full} -- then: headrace resnapshot SOURCE {table}" if full else "")
+            again = f"headrace resnapshot SOURCE {word(str(table))}"
+            weak[table] = Weakness(why, f"{full} -- then: {again}" if full else "")
     return weak
 
 

@@ -33,6 +33,7 @@ from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import CLAIMED
 from connectors.postgres.unheld import count_unheld
 from headrace.model.finding import Finding, Severity
+from headrace.model.pasted import remark
 from headrace.model.schema import TableId
 
 __all__ = ["check_tables"]
@@ -210,7 +211,8 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
         yield Finding.error(
             "SOURCE_TABLE_INHERITED",
             f"{heir} inherits from {table}: its rows would be read with the table, their changes would not.",
-            f"ALTER TABLE {heir} NO INHERIT {table.quoted};  -- or capture {heir} and leave {table} out",
+            f"ALTER TABLE {heir} NO INHERIT {table.quoted};"
+            f"  -- or capture {remark(heir)} and leave {remark(str(table))} out",
         )
     known: dict[str, str] = {}
     for name in row["columns"]:

@@ -9,6 +9,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import DictRow
 
+from headrace.model.pasted import remark
+
 __all__ = ["disabling", "event_triggers", "refused_by"]
 
 _TRIGGERS = """
@@ -46,4 +48,5 @@ def disabling(triggers: Sequence[DictRow]) -> str:
     disable = " ".join(
         f"ALTER EVENT TRIGGER {sql.Identifier(each['name']).as_string()} DISABLE;" for each in triggers
     )
-    return f"{disable}  -- as {one['owner']}; or give {one['role']} the rights that the function needs"
+    owner, role = remark(one["owner"]), remark(one["role"])
+    return f"{disable}  -- as {owner}; or give {role} the rights that the function needs"

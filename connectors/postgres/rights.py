@@ -8,6 +8,7 @@ from psycopg.rows import DictRow
 
 from connectors.postgres.session import Session, quoted, rows
 from headrace.model.finding import Finding
+from headrace.model.pasted import remark
 from headrace.model.schema import TableId
 
 __all__ = ["check_rights", "not_owned", "rights_now"]
@@ -61,6 +62,6 @@ def not_owned(table: TableId, owner: str, role: str) -> Finding:
     return Finding.error(
         "SOURCE_TABLE_OWNER",
         f"{table} belongs to {owner}; only its owner may publish it.",
-        f"GRANT {quoted(owner)} TO {quoted(role)};  -- or add the source as {owner}",
+        f"GRANT {quoted(owner)} TO {quoted(role)};  -- or add the source as {remark(owner)}",
         table,
     )

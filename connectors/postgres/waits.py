@@ -9,6 +9,7 @@ from psycopg.rows import DictRow
 
 from connectors.base import Wait
 from connectors.postgres.session import Session, quoted, rows
+from headrace.model.pasted import remark
 
 __all__ = ["blocking", "blocking_process", "open_transactions"]
 
@@ -97,7 +98,8 @@ def _prepared(found: Iterable[DictRow]) -> Iterable[Wait]:
         Wait(
             f"the prepared transaction {row['literal']} of {row['role']} in database {row['database']},"
             f" open for {row['seconds']} s",
-            f"ROLLBACK PREPARED {row['literal']};  -- or COMMIT, in database {quoted(row['database'])}",
+            f"ROLLBACK PREPARED {row['literal']};"
+            f"  -- or COMMIT, in database {remark(quoted(row['database']))}",
         )
         for row in found
     )
