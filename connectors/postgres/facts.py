@@ -10,7 +10,7 @@ from connectors.base import Capture
 from connectors.postgres.names import with_natives
 from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.session import Session, rows
-from connectors.postgres.tree import with_leaves
+from connectors.postgres.tree import with_guards, with_leaves
 from headrace.model.schema import TableId
 
 __all__ = ["Facts", "read_facts"]
@@ -28,7 +28,8 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS horizon,
 """
 _TABLES = with_bounds(
     with_leaves(
-        with_natives("""
+        with_guards(
+            with_natives("""
 SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
       OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
@@ -79,6 +80,7 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
                    SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)),
        'said', md5((to_jsonb(l) - '{relpages,reltuples,relallvisible,relallfrozen,relfrozenxid,relminmxid,
                                     relhasindex}'::text[])::text),
+       'number', l.oid::bigint, 'keyed', keyed(l), 'guarded', c.relkind <> 'p' OR guarded(c, l),
        'key', (SELECT jsonb_agg(a.attname) FROM pg_index i, unnest(i.indkey::int2[]) n
                JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = n
                WHERE i.indrelid = l.oid AND i.indisvalid
@@ -113,6 +115,7 @@ JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_namespace n ON n.nspname = w.schema
 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)
+        )
     )
 )
 

@@ -29,7 +29,7 @@ from connectors.postgres.rights import check_rights
 from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.spread import check_spread
 from connectors.postgres.suspects import check_values
-from connectors.postgres.tree import with_leaves
+from connectors.postgres.tree import with_guards, with_leaves
 from connectors.postgres.types import CLAIMED
 from connectors.postgres.unheld import count_unheld
 from headrace.model.finding import Finding, Severity
@@ -43,7 +43,8 @@ _GLANCES_S = 20.0
 _NOBODYS = ("headrace", "information_schema", "pg_catalog", "pg_toast")
 
 _TABLES = with_bounds(
-    with_leaves("""
+    with_leaves(
+        with_guards("""
 SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS persistence,
        c.relispartition AS partition, c.relreplident::text AS identity,
        c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
@@ -91,6 +92,11 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
                    ORDER BY l.oid), '[]')
         FROM leaves_of(c) t JOIN pg_class l ON l.oid = t.relid
         JOIN pg_namespace n ON n.oid = l.relnamespace) AS leaves,
+       (SELECT json_agg(json_build_array(format('%%I.%%I', n.nspname, l.relname), l.oid::bigint,
+                   l.relreplident) ORDER BY l.oid)
+        FROM leaves_of(c) t JOIN pg_class l ON l.oid = t.relid AND l.relkind = 'r'
+        JOIN pg_namespace n ON n.oid = l.relnamespace
+        WHERE NOT guarded(c, l) OR (l.relreplident = 'd' AND NOT keyed(l))) AS unguarded,
        bounds_of(c) AS bounds
 FROM pg_class c
 JOIN pg_roles o ON o.oid = c.relowner
@@ -99,6 +105,7 @@ LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary
 LEFT JOIN pg_constraint k ON k.conindid = p.indexrelid AND k.contype = 'p' AND k.conrelid = c.oid
 WHERE c.oid = ANY(%s::oid[])
 """)
+    )
 )
 
 

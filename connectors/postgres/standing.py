@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from connectors.postgres.facts import Facts
-from connectors.postgres.replica_identity import DEFAULT, FULL, GENERATED_REFUSED, Limits, alter
+from connectors.postgres.replica_identity import DEFAULT, FULL, GENERATED_REFUSED, Limits, alter, guarding
 from connectors.postgres.session import quoted
 from connectors.watch import Trouble
 from headrace.model.schema import TableSchema
@@ -58,7 +58,7 @@ def wrong_now(
         yield Trouble(table, "KEY_CHANGED", True, said, lasts=True)
         return
     yield from _unlogged(schema, now)
-    yield from _ambiguous(schema, now)
+    yield from _ambiguous(schema, now, facts.version)
     yield from _identity(schema, now, full, facts.version)
 
 
@@ -74,13 +74,20 @@ def _unlogged(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
             yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, mend, lasts=True)
 
 
-def _ambiguous(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
+def _ambiguous(schema: TableSchema, now: Mapping[str, Any], version: int) -> Iterator[Trouble]:
     if not any(set(columns) <= set(schema.key) for columns in now["uniques"] or ()):
         listed = ", ".join(map(quoted, schema.key))
         said = f"nothing makes its key ({', '.join(schema.key)}) unique: two rows may be taken for one"
         what = "ADD UNIQUE" if schema.declared else "ADD PRIMARY KEY"
         mend = f"ALTER TABLE {schema.table.quoted} {what} ({listed});"
         yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
+        return
+    for unit in (now["units"] or {}).values():
+        if not unit["guarded"] and unit["identity"] != "d":  # of which Postgres refuses updates
+            said = f"no index of its partition {unit['name']} tells its rows apart at each moment"
+            mend = guarding(unit["name"], unit["number"], schema.key, _limits(now, version))
+            yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
+            return
 
 
 def _identity(
@@ -121,11 +128,15 @@ def identified(schema: TableSchema, now: Mapping[str, Any], version: int) -> str
 
     They are empty where only an index over the key would do: which one is for the owner to choose.
     """
-    tables = [unit["name"] for unit in (now["units"] or {}).values()]
-    limits = _limits(now, version)
+    units, limits = list((now["units"] or {}).values()), _limits(now, version)
     if now["key"] and not schema.declared:
-        return alter(tables, DEFAULT, limits, now["key"])
-    return alter(tables, FULL, limits)
+        return " ".join(
+            alter([unit["name"]], DEFAULT, limits, now["key"])
+            if unit["keyed"]
+            else guarding(unit["name"], unit["number"], now["key"], limits)
+            for unit in units
+        )
+    return alter([unit["name"] for unit in units], FULL, limits)
 
 
 def _limits(now: Mapping[str, Any], version: int) -> Limits:
