@@ -152,7 +152,9 @@ def came_and_went(schema: TableSchema, before: Table, now: Table, ask: Rows) -> 
         yield Trouble(schema.table, "PARTITION_GONE", True, what)
     for oid in are.keys() - was.keys():
         unit = are[oid]
-        if unit["came"] is None or ask.before_coming(unit["name"], unit["came"], unit["step"]):
+        # A foreign table cannot be asked.
+        unknown = unit["foreign"] or unit["came"] is None
+        if unknown or ask.before_coming(unit["name"], unit["came"], unit["step"]):
             what = f"its partition {unit['name']} had rows when it was attached"
             yield Trouble(schema.table, "PARTITION_CAME", True, what)
     both = are.keys() & was.keys()

@@ -64,7 +64,11 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
    WHERE h.inhparent = c.oid AND c.relkind = 'r') AS heirs,
   (SELECT jsonb_object_agg(l.oid, jsonb_build_object('name', format('%%I.%%I', n.nspname, l.relname),
        'file', l.relfilenode::bigint, 'version', l.xmin::text, 'identity', l.relreplident::text,
-       'logged', l.relpersistence = 'p' AND l.relkind = 'r',
+       'logged', l.relpersistence = 'p',
+       'foreign', CASE l.relkind WHEN 'f' THEN (SELECT format('ALTER TABLE %%I.%%I DETACH PARTITION %%I.%%I;',
+               pn.nspname, p.relname, n.nspname, l.relname)
+           FROM pg_inherits h JOIN pg_class p ON p.oid = h.inhparent
+           JOIN pg_namespace pn ON pn.oid = p.relnamespace WHERE h.inhrelid = l.oid) END,
        'frozen', l.relfrozenxid::text, 'counted', sign(l.reltuples)::int,
        'empty', pg_stat_get_live_tuples(l.oid) = 0 AND l.reltuples <= 0,
        'upkeep', CASE WHEN current_setting('server_version_num')::int >= 150000 THEN

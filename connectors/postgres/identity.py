@@ -46,7 +46,7 @@ JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 CROSS JOIN LATERAL (
     SELECT p.relid FROM leaves_of(c) p UNION SELECT c.oid WHERE c.relkind = 'r'
 ) AS leaves
-JOIN pg_class l ON l.oid = leaves.relid JOIN pg_namespace ln ON ln.oid = l.relnamespace
+JOIN pg_class l ON l.oid = leaves.relid AND l.relkind <> 'f' JOIN pg_namespace ln ON ln.oid = l.relnamespace
 GROUP BY c.oid, n.nspname, c.relname, c.relkind
 """)
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -12,10 +13,11 @@ from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 
 from connectors.postgres.pooler import marked, refuse_pooled, refused_by_pooler
+from connectors.postgres.refusal import code_of_refusal
 from connectors.postgres.refusers import disabling, event_triggers, refused_by
-from connectors.postgres.way_in import way_in
+from connectors.postgres.way_in import CREDENTIALS, way_in
 from headrace.config.secrets import mask_text
-from headrace.model.errors import SourceError
+from headrace.model.errors import LoginRefused, SourceError
 from headrace.model.schema import TableId
 
 if TYPE_CHECKING:
@@ -140,10 +142,12 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
         connection.execute(_SETTINGS)
         connection.autocommit = autocommit
     except psycopg.OperationalError as error:
-        raise SourceError(
-            f"The database does not let us in: {told_by(error)}",
-            code="SOURCE_UNREACHABLE",
-            hint=way_in(str(error), known.get("user")),
+        silent = isinstance(error, psycopg.errors.ConnectionTimeout)
+        code = str if silent else partial(code_of_refusal, known)
+        hint = way_in(str(error), known.get("user"), known.get("dbname"), code)
+        made = LoginRefused if hint == CREDENTIALS else SourceError
+        raise made(
+            f"The database does not let us in: {told_by(error)}", code="SOURCE_UNREACHABLE", hint=hint
         ) from error
     try:
         with connection:

@@ -68,7 +68,10 @@ def _has_another_key(schema: TableSchema, now: Mapping[str, Any]) -> bool:
 
 def _unlogged(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
     for unit in (now["units"] or {}).values():
-        if not unit["logged"]:
+        if unit["foreign"]:
+            said = f"{unit['name']} is a foreign table: nobody is told what changes there"
+            yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, unit["foreign"], lasts=True)
+        elif not unit["logged"]:
             said = f"{unit['name']} is unlogged: nobody is told what changes there"
             mend = f"ALTER TABLE {unit['name']} SET LOGGED;"
             yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, mend, lasts=True)
@@ -82,7 +85,7 @@ def _ambiguous(schema: TableSchema, now: Mapping[str, Any], version: int) -> Ite
         mend = f"ALTER TABLE {schema.table.quoted} {what} ({listed});"
         yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
         return
-    for unit in (now["units"] or {}).values():
+    for unit in _tables(now):
         if not unit["guarded"] and unit["identity"] != "d":  # of which Postgres refuses updates
             said = f"no index of its partition {unit['name']} tells its rows apart at each moment"
             mend = guarding(unit["name"], unit["number"], schema.key, _limits(now, version))
@@ -93,7 +96,7 @@ def _ambiguous(schema: TableSchema, now: Mapping[str, Any], version: int) -> Ite
 def _identity(
     schema: TableSchema, now: Mapping[str, Any], full: Collection[str], version: int
 ) -> Iterator[Trouble]:
-    units, limits = list((now["units"] or {}).values()), _limits(now, version)
+    units, limits = _tables(now), _limits(now, version)
     for unit in units:
         if unit["identity"] == "f":
             continue
@@ -114,7 +117,7 @@ def _identity(
 def refused(now: Mapping[str, Any], version: int) -> str:
     """Return why Postgres refuses the application's updates and deletes of a published table; empty else."""
     generated = {column[0] for column in (now["columns"] or {}).values() if column[3]}
-    for unit in (now["units"] or {}).values():
+    for unit in _tables(now):
         if unit["identity"] == "n" or (unit["identity"] in "di" and not unit["key"]):
             return "its replica identity is gone"
         inside = generated if unit["identity"] == "f" else generated & set(unit["key"] or ())
@@ -128,7 +131,7 @@ def identified(schema: TableSchema, now: Mapping[str, Any], version: int) -> str
 
     They are empty where only an index over the key would do: which one is for the owner to choose.
     """
-    units, limits = list((now["units"] or {}).values()), _limits(now, version)
+    units, limits = _tables(now), _limits(now, version)
     if now["key"] and not schema.declared:
         return " ".join(
             alter([unit["name"]], DEFAULT, limits, now["key"])
@@ -137,6 +140,11 @@ def identified(schema: TableSchema, now: Mapping[str, Any], version: int) -> str
             for unit in units
         )
     return alter([unit["name"] for unit in units], FULL, limits)
+
+
+def _tables(now: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the table, or its partitions without those that are foreign: these have no replica identity."""
+    return [unit for unit in (now["units"] or {}).values() if not unit["foreign"]]
 
 
 def _limits(now: Mapping[str, Any], version: int) -> Limits:

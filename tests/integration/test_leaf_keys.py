@@ -1,4 +1,4 @@
-"""Partitions whose own key Postgres takes for a part of their table's, and cannot tell rows apart by."""
+"""Partitions that Postgres attaches without a word, and of which its log does not tell all."""
 
 from __future__ import annotations
 
@@ -94,6 +94,38 @@ def test_one_that_is_attached_later_is_told_and_mended_as_it_is_told(
         assert source.hold(capture).uncaptured == ()
         assert [one for one in watch.look(watch.look(facts).facts).troubles if one.lasts] == []
         database.run(*WRITES)
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
+def test_a_foreign_table_that_is_attached_later_is_told_and_taken_out_as_it_is_told(
+    database: Database,
+) -> None:
+    """Nobody can ask it for its rows, nor for a replica identity; the other tables are looked at as ever."""
+    database.run(
+        "CREATE TABLE m (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE near PARTITION OF m FOR VALUES FROM (0) TO (100)",
+        "CREATE FOREIGN DATA WRAPPER elsewhere",
+        "CREATE SERVER far FOREIGN DATA WRAPPER elsewhere",
+        f"CREATE FOREIGN TABLE {LEAF} (id int NOT NULL, v text) SERVER far",
+    )
+    source = PostgresSource(database.dsn)
+    capture = Capture("leaves", tuple(source.catalogue([M])), "placeholder", "password")
+    source.setup(capture)
+    watch = source.watch(capture)
+    try:
+        facts = watch.look({}).facts
+        database.run("ALTER TABLE m DROP CONSTRAINT m_pkey")  # else Postgres attaches none
+        database.run(f"ALTER TABLE m ATTACH PARTITION {LEAF} FOR VALUES FROM (100) TO (200)")
+        (told,) = [one for one in watch.look(facts).troubles if one.code == "TABLE_UNLOGGED"]
+        assert "foreign" in told.reason
+        database.run(told.statement)
+        left = {one.code for one in watch.look(facts).troubles}
+        assert "TABLE_UNLOGGED" not in left
+        database.run("ALTER TABLE m ADD PRIMARY KEY (id)")
+        source.publish(capture)
+        assert [one for one in watch.look(facts).troubles if one.lasts] == []
     finally:
         watch.close()
         source.teardown(capture)
