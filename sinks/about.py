@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from shlex import quote
 
 from headrace.model.errors import SinkError
+from headrace.model.pasted import word
 from headrace.model.schema import TableId
 
 __all__ = ["ROTATE", "about", "rebuild_hint"]
@@ -17,7 +17,7 @@ ROTATE = "headrace sink rotate SINK "
 
 def rebuild_hint(table: TableId) -> str:
     """Return the command that makes a table's target anew beside the one that is served, and fills it."""
-    return f"headrace resnapshot SOURCE {quote(str(table))}"
+    return f"headrace resnapshot SOURCE {word(str(table))}"
 
 
 @contextmanager

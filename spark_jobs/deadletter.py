@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from pyspark.sql import functions as f
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, SourceError
 from headrace.model.letter import Letter, LetterId
+from headrace.model.pasted import word
 from spark_jobs.by_spark import records_of, sizes_of, slices
 from spark_jobs.letters import write_letters
 from spark_jobs.offsets import Ranges
@@ -131,7 +131,7 @@ def _tell(spec: PipelineSpec, lost: Iterable[_Place], missed: Missed) -> None:
         error = SourceError(
             f"Kafka no longer holds records of {name} that sink {spec.sink} rejected and was to set aside.",
             code="DEAD_LETTER_LOST",
-            hint=f"headrace resnapshot SOURCE {shlex.quote(name)}",
+            hint=f"headrace resnapshot SOURCE {word(name)}",
         )
         missed(table.topic, error, below[table.topic])
 

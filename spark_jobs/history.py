@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Collection, Mapping
 from functools import cached_property
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from headrace.config.kafka import KafkaAddress
 from headrace.config.pipeline import PipelineSpec, write_private
 from headrace.model.errors import HeadraceError, SourceError
+from headrace.model.pasted import command
 from sinks.base import Place
 from spark_jobs.offsets import Settled, Span, forget
 from spark_jobs.peek import KafkaPeek
@@ -144,7 +144,7 @@ class History:
         return SourceError(
             f"Kafka no longer holds changes of {table} that sink {self._spec.sink} lacks.",
             code="KAFKA_DATA_LOST",
-            hint=shlex.join(["headrace", "resnapshot", self._spec.source, str(table)]),
+            hint=command("headrace", "resnapshot", self._spec.source, str(table)),
         )
 
     def _identities(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
+from connectors.postgres.names import Meaning
 from headrace.model.key import Key
 from headrace.model.schema import Column, LogicalType, TableSchema
 
@@ -24,18 +25,22 @@ def spelled(column: Column, text: str | None) -> str | None:
     return f"{year:04d}{rest}" if year > 0 else f"{1 - year:04d}{rest} BC"
 
 
-def same(column: Column, here: sql.Composable, given: sql.Composable) -> sql.Composed:
+def same(
+    column: Column, here: sql.Composable, given: sql.Composable, meaning: Meaning | None = None
+) -> sql.Composed:
     """Return the condition that a key column is what a key tells as text.
 
     Args:
         column: The column.
         here: It, in the statement.
         given: The text, in the statement.
+        meaning: Of the column's type; None in sessions that find the type, and its operator, by name.
     """
     if column.type is LogicalType.BYTES:
         given = sql.SQL("decode({}, 'hex')").format(given)
-    # The type is the catalogue's own word.
-    told = sql.SQL("{} = CAST({} AS {})").format(here, given, sql.SQL(column.native))
+    # Type and operator are the catalogue's own words.
+    equals, native = (meaning.equals, meaning.type) if meaning else ("=", column.native)
+    told = sql.SQL("{} {} CAST({} AS {})").format(here, sql.SQL(equals), given, sql.SQL(native))
     if not column.nullable:
         return told
     return sql.SQL("({} OR ({} IS NULL AND {} IS NULL))").format(told, here, given)

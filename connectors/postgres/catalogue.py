@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from shlex import quote
 from typing import Any
 
 from psycopg import sql
@@ -13,6 +12,7 @@ from psycopg.rows import DictRow
 
 from connectors.base import Columns, Keys
 from connectors.postgres.computed import can_be_told
+from connectors.postgres.names import with_natives
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import (
@@ -25,6 +25,7 @@ from connectors.postgres.types import (
 )
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
+from headrace.model.pasted import word
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 __all__ = [
@@ -85,10 +86,11 @@ SELECT coalesce((SELECT sum(pg_table_size(t.relid)) FROM leaves_of(c) t),
 FROM pg_class c WHERE c.oid = %s
 """)
 
-_COLUMNS = with_leaves("""
+_COLUMNS = with_natives(
+    with_leaves("""
 WITH RECURSIVE resolved AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
-           format_type(a.atttypid, a.atttypmod) AS native, a.atttypid AS type, a.atttypmod AS typmod,
+           native_of(a) AS native, a.atttypid AS type, a.atttypmod AS typmod,
            false AS domain
     FROM pg_attribute a
     WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
@@ -112,6 +114,7 @@ JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 ORDER BY r.attrelid, r.attnum
 """)
+)
 
 _KEYS = """
 SELECT i.indrelid::bigint AS oid, a.attname AS name
@@ -170,7 +173,7 @@ def missing_now(connection: Session, tables: Sequence[TableId]) -> dict[TableId,
 
 
 def _gone(table: TableId) -> Finding:
-    hint = f"If it was dropped: headrace source tables remove SOURCE {quote(str(table))}"
+    hint = f"If it was dropped: headrace source tables remove SOURCE {word(str(table))}"
     return Finding.error("SOURCE_TABLE_MISSING", f"There is no table {table}.", hint)
 
 

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from connectors.postgres import specimens
 from connectors.postgres.refusers import disabling, event_triggers, refused_by
-from connectors.postgres.session import Session, rows, told_by
+from connectors.postgres.session import Session, define, rows, told_by
 from headrace.model.finding import Finding, Severity
 
 __all__ = ["check_event_triggers"]
@@ -44,7 +44,7 @@ def check_event_triggers(connection: Session, *, anew: bool = False) -> Iterator
             try:
                 with connection.transaction():
                     for statement in statements:
-                        connection.execute(statement)
+                        define(connection, statement)
             except psycopg.Error as error:
                 message = f"An event trigger refuses {what}: {told_by(error)}. There is {named}."
                 hint = disabling(refused_by(triggers, error) or triggers)

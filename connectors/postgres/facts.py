@@ -9,9 +9,10 @@ from typing import Any
 from psycopg.rows import DictRow
 
 from connectors.base import Capture
+from connectors.postgres.names import with_natives
 from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.session import Session, rows
-from connectors.postgres.tree import with_leaves
+from connectors.postgres.tree import with_guards, with_leaves
 from headrace.model.schema import TableId
 
 __all__ = ["Facts", "read_facts"]
@@ -28,11 +29,13 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS horizon,
        current_setting('server_version_num')::int AS version, quote_ident(current_user) AS role
 """
 _TABLES = with_bounds(
-    with_leaves("""
+    with_leaves(
+        with_guards(
+            with_natives("""
 SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
   c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
       OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
-  (SELECT jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, format_type(a.atttypid, a.atttypmod),
+  (SELECT jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, native_of(a),
        a.atttypid::bigint, a.attgenerated::text, a.xmin::text, a.atthasmissing, d.oid::bigint,
        CASE WHEN a.attacl IS NULL THEN md5(a::text) END))
    FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -63,7 +66,11 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
    WHERE h.inhparent = c.oid AND c.relkind = 'r') AS heirs,
   (SELECT jsonb_object_agg(l.oid, jsonb_build_object('name', format('%%I.%%I', n.nspname, l.relname),
        'file', l.relfilenode::bigint, 'version', l.xmin::text, 'identity', l.relreplident::text,
-       'logged', l.relpersistence = 'p' AND l.relkind = 'r',
+       'logged', l.relpersistence = 'p',
+       'foreign', CASE l.relkind WHEN 'f' THEN (SELECT format('ALTER TABLE %%I.%%I DETACH PARTITION %%I.%%I;',
+               pn.nspname, p.relname, n.nspname, l.relname)
+           FROM pg_inherits h JOIN pg_class p ON p.oid = h.inhparent
+           JOIN pg_namespace pn ON pn.oid = p.relnamespace WHERE h.inhrelid = l.oid) END,
        'frozen', l.relfrozenxid::text, 'counted', sign(l.reltuples)::int,
        'counts', jsonb_build_array(pg_stat_get_live_tuples(l.oid), pg_stat_get_tuples_inserted(l.oid),
            pg_stat_get_tuples_deleted(l.oid), pg_stat_get_dead_tuples(l.oid)),
@@ -88,6 +95,7 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
                    SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)),
        'said', md5((to_jsonb(l) - '{relpages,reltuples,relallvisible,relallfrozen,relfrozenxid,relminmxid,
                                     relhasindex}'::text[])::text),
+       'number', l.oid::bigint, 'keyed', keyed(l), 'guarded', c.relkind <> 'p' OR guarded(c, l),
        'key', (SELECT jsonb_agg(a.attname) FROM pg_index i, unnest(i.indkey::int2[]) n
                JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = n
                WHERE i.indrelid = l.oid AND i.indisvalid
@@ -122,6 +130,8 @@ JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_namespace n ON n.nspname = w.schema
 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)
+        )
+    )
 )
 
 

@@ -11,6 +11,7 @@ from connectors.postgres.replica_identity import FULL, GENERATED_REFUSED, Limits
 from connectors.postgres.session import Session, rows
 from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import wants_full
+from headrace.model.pasted import word
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["wanting", "weakened", "whole_rows"]
@@ -45,7 +46,7 @@ JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 CROSS JOIN LATERAL (
     SELECT p.relid FROM leaves_of(c) p UNION SELECT c.oid WHERE c.relkind = 'r'
 ) AS leaves
-JOIN pg_class l ON l.oid = leaves.relid JOIN pg_namespace ln ON ln.oid = l.relnamespace
+JOIN pg_class l ON l.oid = leaves.relid AND l.relkind <> 'f' JOIN pg_namespace ln ON ln.oid = l.relnamespace
 GROUP BY c.oid, n.nspname, c.relname, c.relkind
 """)
 )
@@ -85,7 +86,8 @@ def weakened(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableI
             )
         elif lost:
             why = f"its replica identity is no longer FULL: large values of {', '.join(lost)} arrive as NULL"
-            weak[table] = Weakness(why, f"{full} -- then: headrace resnapshot SOURCE {table}" if full else "")
+            again = f"headrace resnapshot SOURCE {word(str(table))}"
+            weak[table] = Weakness(why, f"{full} -- then: {again}" if full else "")
     return weak
 
 

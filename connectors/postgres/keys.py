@@ -10,6 +10,7 @@ from connectors.postgres.leaves import limits_of
 from connectors.postgres.replica_identity import DEFAULT, alter, using_index
 from connectors.postgres.session import Session, quoted, rows
 from headrace.model.finding import Finding
+from headrace.model.pasted import word
 from headrace.model.schema import TableId
 
 __all__ = ["check_declared", "check_primary"]
@@ -39,7 +40,7 @@ def check_primary(table: TableId, row: DictRow) -> Iterator[Finding]:
         row: The catalogue's word on it.
     """
     if not row["keyed"]:
-        candidate, named = row["candidate"], f"--key '{table}=…'"
+        candidate, named = row["candidate"], f"--key {word(f'{table}=…')}"
         yield Finding.error(
             "SOURCE_NO_PRIMARY_KEY",
             f"{table} has no primary key, so its rows cannot be told apart.",

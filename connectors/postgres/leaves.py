@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.rows import DictRow
 
-from connectors.postgres.replica_identity import DEFAULT, FULL, Limits, alter
+from connectors.postgres.replica_identity import DEFAULT, FULL, Limits, alter, guarding
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
@@ -44,6 +44,15 @@ def check_identity(table: TableId, row: DictRow, key: Sequence[str]) -> Iterator
                 " updates and deletes would fail.",
                 mend,
             )
+    # Of a table without a key, or with a deferrable one, that has been told.
+    for name, number, identity in row["unguarded"] or () if row["keyed"] and not row["deferrable"] else ():
+        said = (
+            f"{table}: no index of its partition {name} tells its rows apart at each moment: its own key is"
+            " deferrable, or it has none"
+        )
+        fails = "; once published, updates and deletes would fail." if identity == "d" else "."
+        mend = guarding(name, number, row["key"], limits_of(row))
+        yield Finding.error("SOURCE_KEY_DEFERRABLE", f"{said}{fails}", mend)
     for name, identity, columns in leaves:
         mend = alter([name], DEFAULT, limits_of(row), row["key"] or ())
         if identity == "n":

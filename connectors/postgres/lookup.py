@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import threading
 import time
@@ -18,6 +17,7 @@ from psycopg.rows import DictRow
 from connectors.doubt import UNREADABLE, can_be_asked
 from connectors.postgres.by_key import same, spelled
 from connectors.postgres.computed import asked, read
+from connectors.postgres.names import MEANINGS, Meaning, meanings
 from connectors.postgres.session import Session, connect, identifier
 from headrace.model.errors import SourceError
 from headrace.model.key import Key
@@ -37,7 +37,6 @@ _SESSION = {
     "DateStyle": "ISO",
     "TimeZone": "UTC",
     "lc_monetary": "C",
-    "search_path": '"$user",public',
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
 }
@@ -53,12 +52,6 @@ _SNAPSHOT = sql.SQL(
     "SELECT pg_snapshot_xmax(s)::text::bigint AS next,"
     " ARRAY(SELECT pg_snapshot_xip(s)::text::bigint) AS open FROM pg_current_snapshot() AS s"
 )
-_SEEN = (
-    "SELECT set_config('search_path',"
-    " concat_ws(', ', nullif(current_setting('search_path'), ''), %s::text), false)"
-    " WHERE NOT EXISTS (SELECT FROM unnest(current_schemas(true)) AS s WHERE quote_ident(s) = %s::text)"
-)
-_NAMED = re.compile(r'[a-z_][a-z0-9_$]*|"(?:[^"]|"")+"')
 _XIDS = 1 << 32
 """The log tells the lower half of a transaction's id."""
 _SOON = 1 << 24
@@ -94,6 +87,7 @@ class PostgresLookup:
         self._connection: Session | None = None
         self._not_before = float("-inf")
         self._pace = _Pace()
+        self._meanings: dict[str, Meaning] = {}
         self._lock = threading.Lock()
 
     def __call__(
@@ -104,12 +98,12 @@ class PostgresLookup:
             try:
                 connection = self._open()
                 _refuse_unseen(connection, schema, seen)
-                _see_types(connection, schema)
+                self._learn(connection, schema)
                 told = 0
                 while told < len(keys):
                     part = keys[told : told + self._pace.most(schema.table)]
                     try:
-                        found |= _told(connection, schema, part, columns)
+                        found |= _told(connection, schema, part, columns, self._meanings)
                     except psycopg.OperationalError:  # a statement that was cancelled or cut off is one
                         self._pace.slower(schema.table, len(part))
                         raise
@@ -143,6 +137,13 @@ class PostgresLookup:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._meanings.clear()
+
+    def _learn(self, connection: Session, schema: TableSchema) -> None:
+        """Ask for what the key's types stand for, unless this connection has been told."""
+        natives = {column.native for column in schema.key_columns} - self._meanings.keys()
+        if natives:
+            self._meanings |= meanings(_rows(connection, sql.SQL(MEANINGS), [list(natives)]))
 
 
 def _rows(connection: Session, statement: bytes | sql.SQL, values: Sequence[Any] = ()) -> list[DictRow]:
@@ -199,26 +200,30 @@ def _read(column: Column, value: Any) -> Any:
 
 
 def _told(
-    connection: Session, schema: TableSchema, keys: Sequence[Key], columns: Sequence[str]
+    connection: Session,
+    schema: TableSchema,
+    keys: Sequence[Key],
+    columns: Sequence[str],
+    known: Mapping[str, Meaning],
 ) -> dict[Key, dict[str, Any]]:
     """Return what one statement tells of the keys' rows, without columns that the table has lost."""
     asked = [[spelled(column, key.parts[n]) for key in keys] for n, column in enumerate(schema.key_columns)]
     try:
-        rows = _rows(connection, _statement(connection, schema, columns), asked)
+        rows = _rows(connection, _statement(connection, schema, columns, known), asked)
     except psycopg.errors.UndefinedColumn:
         there = _columns(connection, schema)
         if there.issuperset(columns):
             raise
-        return _told(connection, schema, keys, [name for name in columns if name in there])
+        return _told(connection, schema, keys, [name for name in columns if name in there], known)
     except psycopg.DataError:
         # A label, or a number, of before may be none any more; then no row has that key.
         if not can_be_asked(schema):
             raise
         if len(keys) > 1:
             half = len(keys) // 2
-            first = _told(connection, schema, keys[:half], columns)
-            return first | _told(connection, schema, keys[half:], columns)
-        if _can_be(connection, schema, asked):
+            first = _told(connection, schema, keys[:half], columns, known)
+            return first | _told(connection, schema, keys[half:], columns, known)
+        if _can_be(connection, schema, asked, known):
             raise
         return {}
     by_name = schema.by_name
@@ -228,10 +233,15 @@ def _told(
     }
 
 
-def _can_be(connection: Session, schema: TableSchema, asked: Sequence[Sequence[str | None]]) -> bool:
+def _can_be(
+    connection: Session,
+    schema: TableSchema,
+    asked: Sequence[Sequence[str | None]],
+    known: Mapping[str, Meaning],
+) -> bool:
     """Return whether a row may have the key."""
     try:
-        _rows(connection, _statement(connection, schema, ()), asked)
+        _rows(connection, _statement(connection, schema, (), known), asked)
     except psycopg.DataError:
         return False
     return True
@@ -243,15 +253,9 @@ def _columns(connection: Session, schema: TableSchema) -> set[str]:
     return {column.name for column in connection.execute(statement).description or ()}
 
 
-def _see_types(connection: Session, schema: TableSchema) -> None:
-    """Have Postgres find the operators of key types that live in a schema of their own."""
-    for column in schema.key_columns:
-        home, _, _ = column.native.partition("(")[0].rpartition(".")
-        if _NAMED.fullmatch(home):
-            connection.execute(_SEEN, (home, home))
-
-
-def _statement(connection: Session, schema: TableSchema, columns: Sequence[str]) -> bytes:
+def _statement(
+    connection: Session, schema: TableSchema, columns: Sequence[str], known: Mapping[str, Meaning]
+) -> bytes:
     """Return the statement that asks for columns of rows, with their keys' columns as its parameters."""
     version = connection.info.server_version
     names = [sql.Identifier(f"k{n}") for n in range(len(schema.key))]
@@ -260,7 +264,7 @@ def _statement(connection: Session, schema: TableSchema, columns: Sequence[str])
         for n, name in enumerate(columns)
     ]
     met = [
-        same(column, sql.Identifier("t", column.name), sql.SQL("w.{}").format(name))
+        same(column, sql.Identifier("t", column.name), sql.SQL("w.{}").format(name), known.get(column.native))
         for column, name in zip(schema.key_columns, names, strict=True)
     ]
 

@@ -151,7 +151,7 @@ def _rewritten(before: Table, now: Table) -> Iterator[tuple[str, bool]]:
 def _answer(question: Table, unit: Table, now: Table, ask: Asking) -> bool | Unknown:
     """Return whether nothing is wrong with what is asked about a partition."""
     if question["code"] == _CAME:
-        if unit["came"] is None:
+        if unit["foreign"] or unit["came"] is None:  # a foreign table cannot be asked
             return False
         held = ask.holds(unit, _OF_BEFORE_COMING, *question["values"])
         return held if isinstance(held, Unknown) else not held

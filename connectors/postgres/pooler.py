@@ -27,7 +27,8 @@ _REFUSED = re.compile(
     r"|command-line options"  # RDS Proxy
 )
 _SERVER = """
-SELECT host(inet_server_addr()) AS host, current_setting('port') AS port, current_database()::text AS dbname
+SELECT pg_catalog.host(pg_catalog.inet_server_addr()) AS host, pg_catalog.current_setting('port') AS port,
+       pg_catalog.current_database()::text AS dbname
 """
 
 
@@ -49,7 +50,7 @@ def refuse_pooled(connection: psycopg.Connection[DictRow], mark: str, known: Map
         SourceError: ``SOURCE_POOLED``.
     """
     try:
-        found = connection.execute("SELECT current_setting(%s, true) AS mark", (_MARK,)).fetchone()
+        found = connection.execute("SELECT pg_catalog.current_setting(%s, true) AS mark", (_MARK,)).fetchone()
         if found is not None and found["mark"] == mark:
             return
         error = _pooled(connection, known)

@@ -22,16 +22,18 @@ from connectors.postgres.catalogue import (
 from connectors.postgres.glance import Glances
 from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.leaves import check_identity, check_leaves, full_identity, limits_of
+from connectors.postgres.money import check_money, read_amounts
 from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.reread import why_unreadable
 from connectors.postgres.rights import check_rights
 from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.spread import check_spread
 from connectors.postgres.suspects import check_values
-from connectors.postgres.tree import with_leaves
+from connectors.postgres.tree import with_guards, with_leaves
 from connectors.postgres.types import CLAIMED
 from connectors.postgres.unheld import count_unheld
 from headrace.model.finding import Finding, Severity
+from headrace.model.pasted import remark
 from headrace.model.schema import TableId
 
 __all__ = ["check_tables"]
@@ -41,7 +43,8 @@ _GLANCES_S = 20.0
 _NOBODYS = ("headrace", "information_schema", "pg_catalog", "pg_toast")
 
 _TABLES = with_bounds(
-    with_leaves("""
+    with_leaves(
+        with_guards("""
 SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS persistence,
        c.relispartition AS partition, c.relreplident::text AS identity,
        c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
@@ -90,6 +93,11 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
                    ORDER BY l.oid), '[]')
         FROM leaves_of(c) t JOIN pg_class l ON l.oid = t.relid
         JOIN pg_namespace n ON n.oid = l.relnamespace) AS leaves,
+       (SELECT json_agg(json_build_array(format('%%I.%%I', n.nspname, l.relname), l.oid::bigint,
+                   l.relreplident) ORDER BY l.oid)
+        FROM leaves_of(c) t JOIN pg_class l ON l.oid = t.relid AND l.relkind = 'r'
+        JOIN pg_namespace n ON n.oid = l.relnamespace
+        WHERE NOT guarded(c, l) OR (l.relreplident = 'd' AND NOT keyed(l))) AS unguarded,
        bounds_of(c) AS bounds
 FROM pg_class c
 JOIN pg_roles o ON o.oid = c.relowner
@@ -98,6 +106,7 @@ LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary
 LEFT JOIN pg_constraint k ON k.conindid = p.indexrelid AND k.contype = 'p' AND k.conrelid = c.oid
 WHERE c.oid = ANY(%s::oid[])
 """)
+    )
 )
 
 
@@ -129,7 +138,7 @@ def check_tables(
     described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
     left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []
-    glances = Glances(connection, _GLANCES_S)
+    glances, amounts = Glances(connection, _GLANCES_S), read_amounts(connection)
     for table in tables:
         if table not in located:
             missing = Finding.error(
@@ -158,6 +167,8 @@ def check_tables(
         for name, native, why in left.get(table, []):
             troubles.append(_left_out(table, row, (name, native, why), name in (key or row["key"] or ())))
         told = left.get(table, [])
+        not_captured = {name for name, _, why in told if why in LEFT_OUT}
+        troubles += check_money(connection, table, not_captured, amounts)
         troubles += [unread[table]] if table in unread else _values(glances, table, row, told)
         yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
@@ -208,7 +219,8 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
         yield Finding.error(
             "SOURCE_TABLE_INHERITED",
             f"{heir} inherits from {table}: its rows would be read with the table, their changes would not.",
-            f"ALTER TABLE {heir} NO INHERIT {table.quoted};  -- or capture {heir} and leave {table} out",
+            f"ALTER TABLE {heir} NO INHERIT {table.quoted};"
+            f"  -- or capture {remark(heir)} and leave {remark(str(table))} out",
         )
     known: dict[str, str] = {}
     for name in row["columns"]:

@@ -6,7 +6,7 @@ from psycopg import sql
 
 from connectors.base import Capture
 from connectors.postgres.facts import read_facts
-from connectors.postgres.session import Session, identifier, rows
+from connectors.postgres.session import Session, define, identifier, rows
 from connectors.postgres.standing import refused
 from headrace.model.schema import TableId
 
@@ -54,17 +54,17 @@ def publish(connection: Session, capture: Capture) -> None:
     if not flags:
         fit = _only([table for table in tables if table not in unfit])
         made = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
-        connection.execute(made.format(publication, fit, told))
+        define(connection, made.format(publication, fit, told))
         return
     if not flags[0]["right"]:
-        connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, told))
+        define(connection, sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, told))
     members = {TableId(row["schema"], row["name"]): row["whole"] for row in rows(connection, _MEMBERS, name)}
     wrong = [table for table, whole in members.items() if table not in tables or not whole]
     lacking = [table for table in tables if not members.get(table) and table not in unfit]
     if wrong:
-        connection.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(publication, _only(wrong)))
+        define(connection, sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(publication, _only(wrong)))
     if lacking:
-        connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, _only(lacking)))
+        define(connection, sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, _only(lacking)))
 
 
 def _only(tables: list[TableId]) -> sql.Composed:

@@ -10,14 +10,16 @@ from psycopg import sql
 from psycopg.rows import DictRow
 
 from connectors.postgres.granted import rows_if_granted
+from headrace.model.pasted import remark
 
 __all__ = ["disabled", "disabling", "event_triggers", "refused_by"]
 
 _TRIGGERS = """
 SELECT e.evtname::text AS name, e.evtowner::regrole::text AS owner, e.evtevent::text AS event,
-       e.evtfoid::regproc::text AS function, e.evtfoid::regprocedure::text AS signature,
-       current_user::text AS role
-FROM pg_event_trigger e WHERE e.evtenabled IN ('O', 'A') ORDER BY e.evtname
+       format('%I.%I', n.nspname, p.proname) AS function, quote_ident(p.proname) AS called,
+       n.nspname IN (current_user, 'public') AS seen, current_user::text AS role
+FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE e.evtenabled IN ('O', 'A') ORDER BY e.evtname
 """
 
 
@@ -35,15 +37,23 @@ def event_triggers(connection: psycopg.Connection[DictRow], *, login: bool = Fal
 def refused_by(triggers: Sequence[DictRow], error: psycopg.Error) -> list[DictRow]:
     """Return those whose function the error says, in whatever language, that it comes from."""
     context = error.diag.context or ""
-    named = {one["name"]: rf'(?<![\w."]){re.escape(one["signature"])}' for one in triggers}
-    return [one for one in triggers if re.search(named[one["name"]], context)]
+    return [one for one in triggers if any(_tells(context, name) for name in _names(one))]
+
+
+def _names(trigger: DictRow) -> tuple[str, ...]:
+    """Return what an error may call the function: without its schema where our statements saw it so."""
+    return (trigger["function"], trigger["called"]) if trigger["seen"] else (trigger["function"],)
+
+
+def _tells(context: str, function: str) -> bool:
+    return re.search(rf'(?<![\w."]){re.escape(function)}\(\)', context) is not None
 
 
 def disabling(triggers: Sequence[DictRow]) -> str:
     """Return what helps against event triggers that refuse."""
     one = triggers[0]
-    other = f"or give {one['role']} the rights that the function needs"
-    return f"{disabled(triggers)}  -- as {one['owner']}; {other}"
+    owner, role = remark(one["owner"]), remark(one["role"])
+    return f"{disabled(triggers)}  -- as {owner}; or give {role} the rights that the function needs"
 
 
 def disabled(triggers: Sequence[DictRow]) -> str:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
-__all__ = ["DEFAULT", "FULL", "GENERATED_REFUSED", "Limits", "alter", "using_index", "with_bounds"]
+__all__ = [
+    "DEFAULT",
+    "FULL",
+    "GENERATED_REFUSED",
+    "Limits",
+    "alter",
+    "guarding",
+    "using_index",
+    "with_bounds",
+]
 
 FULL = "FULL"
 DEFAULT = "DEFAULT"
@@ -91,6 +100,23 @@ class Limits:
 def using_index(name: str) -> str:
     """Return the kind of identity that an index is; ``name`` is quoted."""
     return f"USING INDEX {name}"
+
+
+def guarding(leaf: str, number: int, key: Collection[str], limits: Limits) -> str:
+    """Return the statements after which no two rows of a partition share a key, at no moment.
+
+    They make that index its replica identity, too, unless :meth:`Limits.bar` has something against it.
+
+    Args:
+        leaf: The partition, quoted.
+        number: Its, in the catalogue: no other index of its schema is called by it.
+        key: Of the table that it is a partition of.
+        limits: Of that table.
+    """
+    index = f"unique_{number}"
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in key)
+    made = f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {leaf} ({columns});"
+    return f"{made} {alter([leaf], using_index(index), limits, key)}".strip()
 
 
 def alter(tables: Iterable[str], kind: str, limits: Limits, columns: Collection[str] | None = None) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable
 
 from headrace.model.errors import SourceError
+from headrace.model.pasted import command
 from headrace.model.schema import TableSchema
 
 __all__ = ["refuse_unreadable", "why_unreadable"]
@@ -40,7 +40,7 @@ def refuse_unreadable(tables: Iterable[TableSchema]) -> None:
     reasons = {schema.table: why_unreadable(schema) for schema in tables}
     told = [f"{table}: {why}" for table, why in reasons.items() if why]
     if told:
-        others = shlex.join(str(table) for table, why in reasons.items() if not why)
+        others = command(*(str(table) for table, why in reasons.items() if not why))
         rest = f"`headrace resnapshot SOURCE {others}` reads the others; or " if others else ""
         raise SourceError(
             f"The connector cannot read these tables anew: {'; '.join(told)}.",

@@ -8,6 +8,7 @@ from psycopg.rows import DictRow
 
 from connectors.postgres.session import Session, quoted, rows
 from headrace.model.finding import Finding
+from headrace.model.pasted import remark
 from headrace.model.schema import TableId
 
 __all__ = ["check_rights", "not_owned", "rights_now"]
@@ -71,6 +72,6 @@ def not_owned(table: TableId, row: DictRow) -> Finding:
     return Finding.error(
         "SOURCE_TABLE_OWNER",
         f"{table} belongs to {row['owner']}; only its owner may publish it.",
-        f"{grant}  -- or add the source as {row['owner']}",
+        f"{grant}  -- or add the source as {remark(row['owner'])}",
         table,
     )

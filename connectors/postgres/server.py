@@ -15,6 +15,7 @@ from connectors.postgres.session import IN_UTF8, Session, quoted, rows
 from connectors.postgres.synchronous import check_standby_slots, check_synchronous
 from connectors.postgres.waits import open_transactions
 from headrace.model.finding import Finding
+from headrace.model.pasted import word
 
 __all__ = ["check_anew", "check_server"]
 
@@ -87,7 +88,7 @@ def check_server(connection: Session, known: Mapping[str, str], *, readers: int 
             "SOURCE_PUBLISHED_ALL",
             f"{', '.join(server['of_all'])} publishes all tables, so also our two small ones in the schema"
             " headrace: a subscription to it stops until its database has them, too.",
-            f"pg_dump --schema-only --schema=headrace {database} | psql …  -- into each database that"
+            f"pg_dump --schema-only --schema=headrace {word(database)} | psql …  -- into each database that"
             " subscribes, once the source is added",
         )
     yield from _log(connection, server)

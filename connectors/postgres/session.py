@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ from psycopg.rows import DictRow, dict_row
 
 from connectors.postgres.granted import refused_for
 from connectors.postgres.pooler import marked, refuse_pooled, refused_by_pooler
+from connectors.postgres.refusal import code_of_refusal
 from connectors.postgres.refusers import disabling, event_triggers, refused_by
-from connectors.postgres.way_in import way_in
+from connectors.postgres.way_in import CREDENTIALS, way_in
 from headrace.config.secrets import mask_text
-from headrace.model.errors import SourceError
+from headrace.model.errors import LoginRefused, SourceError
 from headrace.model.schema import TableId
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ __all__ = [
     "IN_UTF8",
     "Session",
     "connect",
+    "define",
     "identifier",
     "quoted",
     "rows",
@@ -43,6 +46,10 @@ _PATIENCE: Mapping[str, Any] = {
     "tcp_user_timeout": 30_000,
 }
 """A database that goes without a word is given up after half a minute, not after the system's hours."""
+_OURS = "SET search_path = pg_catalog, pg_temp"
+"""Who may make functions in a schema of the path could make ours call theirs, as our role."""
+_OURS_AGAIN = "SET LOCAL search_path = pg_catalog, pg_temp"
+_THEIRS = 'SET LOCAL search_path = "$user", public'
 _OLDEST = 140_000
 """The first version of Postgres that knows all that we ask of its catalogue."""
 _SET = """
@@ -58,13 +65,9 @@ _SETTINGS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "0", "idle_session_timeout": "0",
     "standard_conforming_strings": "on", "default_tablespace": "",
     "default_table_access_method": "heap", "default_transaction_isolation": "read committed",
-    "default_transaction_deferrable": "off", "search_path": '"$user", public',
-    "exit_on_error": "off", "tcp_user_timeout": "0",
+    "default_transaction_deferrable": "off", "exit_on_error": "off", "tcp_user_timeout": "0",
 }  # fmt: skip
-"""What role, database and server say is not heeded.
-
-Types are told, and asked for again, by the name that they have under one search path.
-"""
+"""What role, database and server say is not heeded."""
 IN_UTF8 = "Make a database in UTF8 from its dump: createdb --encoding=UTF8 --template=template0."
 """What helps a database whose bytes have no meaning."""
 
@@ -77,7 +80,7 @@ def connect(
     autocommit: bool = True,
     at_most_s: int | None = None,
 ) -> Session:
-    """Open a connection that is given up when the database goes without a word.
+    """Open a connection that is given up when the database goes without a word; it calls Postgres' functions.
 
     It has the rights of the role that connects, whatever role and database say it is to become
     (``ALTER ROLE … SET role``): a slot is that role's affair in any case.
@@ -132,6 +135,7 @@ def _let_in(known: Mapping[str, str], parameters: Mapping[str, Any]) -> Session:
 def _begin(connection: Session, settings: Mapping[str, str]) -> None:
     """Set what the session is to have; it is closed when it cannot be set."""
     try:
+        connection.execute(_OURS)
         connection.execute(_SET, (list(settings), list(settings.values())))
     except BaseException:
         connection.close()
@@ -156,10 +160,12 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
     try:
         connection = connect(known, settings=_SETTINGS, autocommit=autocommit)
     except psycopg.OperationalError as error:
-        raise SourceError(
-            f"The database does not let us in: {told_by(error)}",
-            code="SOURCE_UNREACHABLE",
-            hint=way_in(str(error), known.get("user")),
+        silent = isinstance(error, psycopg.errors.ConnectionTimeout)
+        code = str if silent else partial(code_of_refusal, known)
+        hint = way_in(str(error), known.get("user"), known.get("dbname"), code)
+        made = LoginRefused if hint == CREDENTIALS else SourceError
+        raise made(
+            f"The database does not let us in: {told_by(error)}", code="SOURCE_UNREACHABLE", hint=hint
         ) from error
     try:
         with connection:
@@ -221,6 +227,16 @@ def _refuse_old(connection: Session) -> None:
 def rows(connection: Session, statement: LiteralString | sql.Composed, *values: Any) -> list[DictRow]:
     """Return all rows of one query."""
     return connection.execute(statement, values or None).fetchall()
+
+
+def define(connection: Session, statement: LiteralString | sql.Composed) -> None:
+    """Run a statement that defines something, and calls no function.
+
+    The functions of event triggers, which it may set off, find names as in sessions of the application.
+    """
+    told = sql.SQL(statement) if isinstance(statement, str) else statement
+    around = sql.SQL("{}; {}; {}")
+    connection.execute(around.format(sql.SQL(_THEIRS), told, sql.SQL(_OURS_AGAIN)))
 
 
 def identifier(table: TableId) -> sql.Identifier:

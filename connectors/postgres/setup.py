@@ -14,7 +14,7 @@ from connectors.base import Capture, Hold
 from connectors.postgres import publication, specimens
 from connectors.postgres.barred import barred
 from connectors.postgres.granted import rows_if_granted
-from connectors.postgres.session import Session, identifier, rows
+from connectors.postgres.session import Session, define, identifier, rows
 from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
@@ -113,16 +113,17 @@ def create(connection: Session, capture: Capture) -> None:
     """
     refuse_taken(connection, capture)
     if not rows(connection, _THERE):  # Postgres asks for the right to make one before it looks for it
-        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA))
-    connection.execute(
+        define(connection, sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA))
+    define(
+        connection,
         sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data text)"
-        ).format(identifier(capture.signals))
+        ).format(identifier(capture.signals)),
     )
     beat = identifier(capture.heartbeat)
     made = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id smallint PRIMARY KEY, at timestamptz NOT NULL)")
-    connection.execute(made.format(beat))
-    connection.execute(sql.SQL("ALTER TABLE {} {}").format(beat, sql.SQL(specimens.added())))
+    define(connection, made.format(beat))
+    define(connection, sql.SQL("ALTER TABLE {} {}").format(beat, sql.SQL(specimens.added())))
     first = sql.SQL("INSERT INTO {} (id, at) VALUES (1, clock_timestamp()) ON CONFLICT (id) DO NOTHING")
     connection.execute(first.format(beat))
     given = sql.SQL("UPDATE {} SET {} WHERE id = 1")
@@ -132,11 +133,11 @@ def create(connection: Session, capture: Capture) -> None:
 
 def forget(connection: Session, capture: Capture) -> None:
     """Drop publication and tables, and the schema when it is ours and nothing else is in it; idempotent."""
-    connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(capture.connector)))
+    define(connection, sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(capture.connector)))
     for table in (capture.signals, capture.heartbeat):
-        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(identifier(table)))
+        define(connection, sql.SQL("DROP TABLE IF EXISTS {}").format(identifier(table)))
     if rows(connection, _EMPTY):
-        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {}").format(_SCHEMA))
+        define(connection, sql.SQL("DROP SCHEMA IF EXISTS {}").format(_SCHEMA))
 
 
 def leftovers(capture: Capture) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from connectors.postgres.facts import Facts
-from connectors.postgres.replica_identity import DEFAULT, FULL, GENERATED_REFUSED, Limits, alter
+from connectors.postgres.replica_identity import DEFAULT, FULL, GENERATED_REFUSED, Limits, alter, guarding
 from connectors.postgres.session import quoted
 from connectors.watch import Trouble
 from headrace.model.schema import TableSchema
@@ -58,7 +58,7 @@ def wrong_now(
         yield Trouble(table, "KEY_CHANGED", True, said, lasts=True)
         return
     yield from _unlogged(schema, now)
-    yield from _ambiguous(schema, now)
+    yield from _ambiguous(schema, now, facts.version)
     yield from _identity(schema, now, full, facts.version)
 
 
@@ -68,25 +68,35 @@ def _has_another_key(schema: TableSchema, now: Mapping[str, Any]) -> bool:
 
 def _unlogged(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
     for unit in (now["units"] or {}).values():
-        if not unit["logged"]:
+        if unit["foreign"]:
+            said = f"{unit['name']} is a foreign table: nobody is told what changes there"
+            yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, unit["foreign"], lasts=True)
+        elif not unit["logged"]:
             said = f"{unit['name']} is unlogged: nobody is told what changes there"
             mend = f"ALTER TABLE {unit['name']} SET LOGGED;"
             yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, mend, lasts=True)
 
 
-def _ambiguous(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
+def _ambiguous(schema: TableSchema, now: Mapping[str, Any], version: int) -> Iterator[Trouble]:
     if not any(set(columns) <= set(schema.key) for columns in now["uniques"] or ()):
         listed = ", ".join(map(quoted, schema.key))
         said = f"nothing makes its key ({', '.join(schema.key)}) unique: two rows may be taken for one"
         what = "ADD UNIQUE" if schema.declared else "ADD PRIMARY KEY"
         mend = f"ALTER TABLE {schema.table.quoted} {what} ({listed});"
         yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
+        return
+    for unit in _tables(now):
+        if not unit["guarded"] and unit["identity"] != "d":  # of which Postgres refuses updates
+            said = f"no index of its partition {unit['name']} tells its rows apart at each moment"
+            mend = guarding(unit["name"], unit["number"], schema.key, _limits(now, version))
+            yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
+            return
 
 
 def _identity(
     schema: TableSchema, now: Mapping[str, Any], full: Collection[str], version: int
 ) -> Iterator[Trouble]:
-    units, limits = list((now["units"] or {}).values()), _limits(now, version)
+    units, limits = _tables(now), _limits(now, version)
     for unit in units:
         if unit["identity"] == "f":
             continue
@@ -107,7 +117,7 @@ def _identity(
 def refused(now: Mapping[str, Any], version: int) -> str:
     """Return why Postgres refuses the application's updates and deletes of a published table; empty else."""
     generated = {column[0] for column in (now["columns"] or {}).values() if column[3]}
-    for unit in (now["units"] or {}).values():
+    for unit in _tables(now):
         if unit["identity"] == "n" or (unit["identity"] in "di" and not unit["key"]):
             return "its replica identity is gone"
         inside = generated if unit["identity"] == "f" else generated & set(unit["key"] or ())
@@ -121,11 +131,20 @@ def identified(schema: TableSchema, now: Mapping[str, Any], version: int) -> str
 
     They are empty where only an index over the key would do: which one is for the owner to choose.
     """
-    tables = [unit["name"] for unit in (now["units"] or {}).values()]
-    limits = _limits(now, version)
+    units, limits = _tables(now), _limits(now, version)
     if now["key"] and not schema.declared:
-        return alter(tables, DEFAULT, limits, now["key"])
-    return alter(tables, FULL, limits)
+        return " ".join(
+            alter([unit["name"]], DEFAULT, limits, now["key"])
+            if unit["keyed"]
+            else guarding(unit["name"], unit["number"], now["key"], limits)
+            for unit in units
+        )
+    return alter([unit["name"] for unit in units], FULL, limits)
+
+
+def _tables(now: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the table, or its partitions without those that are foreign: these have no replica identity."""
+    return [unit for unit in (now["units"] or {}).values() if not unit["foreign"]]
 
 
 def _limits(now: Mapping[str, Any], version: int) -> Limits:

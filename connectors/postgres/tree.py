@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
-__all__ = ["with_leaves"]
+__all__ = ["with_guards", "with_leaves"]
 
 _LEAVES = """(
     WITH RECURSIVE tree AS (
@@ -21,6 +21,30 @@ _LEAVES = """(
     )
     SELECT tree.relid FROM tree JOIN pg_class k ON k.oid = tree.relid WHERE k.relkind <> 'p'
 )"""
+
+
+# Postgres takes a partition's own primary key for its part of the table's, also when it is deferrable.
+_KEYED = """EXISTS (
+    SELECT FROM pg_index i WHERE i.indrelid = l.oid AND i.indisvalid AND i.indimmediate AND i.indisprimary)"""
+_GUARDED = """EXISTS (
+    SELECT FROM pg_index i WHERE i.indrelid = l.oid AND i.indisvalid AND i.indimmediate
+      AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
+      AND NOT EXISTS (
+          SELECT FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
+          JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = k.n
+          WHERE k.place <= i.indnkeyatts AND a.attname NOT IN (
+              SELECT b.attname FROM pg_index r CROSS JOIN unnest(r.indkey::int2[]) AS n
+              JOIN pg_attribute b ON b.attrelid = c.oid AND b.attnum = n
+              WHERE r.indrelid = c.oid AND r.indisprimary)))"""
+
+
+def with_guards(statement: LiteralString) -> LiteralString:
+    """Return a statement in which two words stand for what tells the rows of leaf ``l`` of table ``c`` apart.
+
+    ``guarded(c, l)`` is whether an index sees to it that at no moment two of them share a primary key of the
+    table; ``keyed(l)`` whether the leaf's own primary key can be its replica identity.
+    """
+    return statement.replace("guarded(c, l)", _GUARDED).replace("keyed(l)", _KEYED)
 
 
 def with_leaves(statement: LiteralString) -> LiteralString:

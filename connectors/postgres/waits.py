@@ -11,6 +11,7 @@ from psycopg.rows import DictRow
 from connectors.base import Wait
 from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, quoted
+from headrace.model.pasted import remark
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -107,7 +108,8 @@ def _prepared(found: Iterable[DictRow]) -> Iterable[Wait]:
         Wait(
             f"the prepared transaction {row['literal']} of {row['role']} in database {row['database']},"
             f" open for {row['seconds']} s",
-            f"ROLLBACK PREPARED {row['literal']};  -- or COMMIT, in database {quoted(row['database'])}",
+            f"ROLLBACK PREPARED {row['literal']};"
+            f"  -- or COMMIT, in database {remark(quoted(row['database']))}",
         )
         for row in found
     )

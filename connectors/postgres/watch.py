@@ -17,7 +17,8 @@ from connectors.postgres.differences import changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
 from connectors.postgres.granted import refused_for
-from connectors.postgres.session import Session, connect, identifier, told_by
+from connectors.postgres.money import Amounts, misread_now, read_amounts
+from connectors.postgres.session import Session, connect, define, identifier, told_by
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
 from headrace.model.errors import SourceError
@@ -34,7 +35,6 @@ _PATIENCE = {
     "idle_session_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "quote_all_identifiers": "off",
-    "search_path": '"$user",public',
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
 }
@@ -149,10 +149,13 @@ class PostgresWatch:
         found: Mapping[TableId, partitions.Found],
     ) -> Iterator[Trouble]:
         whole = known.get(_PUBLICATION)
+        money = any(column.base == "money" for schema in self._capture.tables for column in schema.told)
+        amounts = read_amounts(connection) if money else Amounts(())
         for schema in self._capture.tables:
             now, before = facts.tables[schema.table], known.get(schema.table.quoted)
             full = self._full.get(schema.table, [])
             yield from wrong_now(schema, now, facts, full)
+            yield from misread_now(schema, amounts)
             yield from self._release(connection, schema, now, facts)
             if before is None:
                 yield from unlike_registered(schema, now)
@@ -212,7 +215,7 @@ class PostgresWatch:
             drop = sql.SQL("ALTER PUBLICATION {} DROP TABLE ONLY {}")
             name = sql.Identifier(self._capture.connector)
             try:
-                connection.execute(drop.format(name, identifier(schema.table)))
+                define(connection, drop.format(name, identifier(schema.table)))
             except psycopg.Error as error:
                 if connection.closed:
                     raise

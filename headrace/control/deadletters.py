@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from headrace.control.registry import DeadLetterEntry, DeadLetterFile, Registry,
 from headrace.control.remedies import read_anew
 from headrace.model.errors import UsageError
 from headrace.model.letter import Letter, LetterId
+from headrace.model.pasted import command
 from headrace.model.position import Position
 from spark_jobs.held import load_holds, nameless_row
 from spark_jobs.letters import read_letters
@@ -56,7 +56,7 @@ def way_out(entry: DeadLetterEntry) -> str:
     policy = f"unheld.{entry.table}.{column[1]}=nearest"
     first = ["headrace", "sink", "set", entry.sink, policy]
     then = ["headrace", "dlq", "replay", "--sink", entry.sink, "--code", entry.code]
-    return f"{shlex.join(first)}; then {shlex.join(then)}"
+    return f"{command(*first)}; then {command(*then)}"
 
 
 @dataclass(frozen=True, slots=True)

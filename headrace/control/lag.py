@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -30,6 +29,7 @@ from headrace.control.status_rules import (
     table_verdict,
 )
 from headrace.control.verdicts import ORDER, State, Verdict
+from headrace.model.pasted import command
 
 __all__ = ["LagReport", "Note", "SinkLag", "SourceLag", "State", "TableLag", "Verdict", "judge", "measure"]
 
@@ -231,7 +231,7 @@ def _notes(seen: SourceSeen) -> tuple[Note, ...]:
     some = (
         "" if len(tables) == 1 else f": {', '.join(tables[:_NAMED])}{', …' if len(tables) > _NAMED else ''}"
     )
-    told = shlex.join(tables)
+    told = command(*tables)
     return (
         Note(
             code="TABLE_NOT_CAPTURED",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,6 +13,7 @@ from headrace.control.context import Context
 from headrace.control.pipelines import orphans
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.remedies import recover
+from headrace.model.pasted import command
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["added_again", "password_left"]
@@ -70,7 +70,7 @@ def _source(spec: PipelineSpec, tables: Sequence[TableSchema]) -> str:
         words += ["--leave-out", f"{table}={left[2]}"]
     if (partitions := max(table.partitions for table in spec.tables)) > 1:
         words += ["--partitions", str(partitions)]
-    return shlex.join(words)
+    return command(*words)
 
 
 def _sink(spec: PipelineSpec, tables: Sequence[TableSchema]) -> str:
@@ -81,7 +81,7 @@ def _sink(spec: PipelineSpec, tables: Sequence[TableSchema]) -> str:
     for name, value in sorted(spec.settings.items()):
         if value is not None:
             words += ["--set", f"{name}={_spelled(value)}"]
-    return shlex.join(words)
+    return command(*words)
 
 
 def _tables(tables: Sequence[TableSchema]) -> list[str]:

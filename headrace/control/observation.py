@@ -26,7 +26,7 @@ from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictE
 from headrace.control.runner import engine_state
 from headrace.control.snapshot import initial
 from headrace.control.verdicts import standing
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, LoginRefused
 from headrace.model.schema import TableId
 from headrace.observe import pidfile
 
@@ -209,7 +209,7 @@ def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEnt
 
 def _silence(error: HeadraceError, source: str) -> Silence:
     """Return why the database does not answer; one that answers and refuses needs another password."""
-    if error.code == "SOURCE_UNREACHABLE" and "password authentication failed" in error.message:
+    if isinstance(error, LoginRefused):
         return Silence(error.message, f"headrace source rotate {source} env:VARIABLE")
     return Silence(error.message, error.hint)
 

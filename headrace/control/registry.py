@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +33,7 @@ from headrace.control.entries import (
     VerdictEntry,
 )
 from headrace.model.errors import EnvironmentError_, UsageError
+from headrace.model.pasted import word
 
 __all__ = [
     "DeadLetterEntry",
@@ -320,7 +320,7 @@ def living(session: Session, source: SourceEntry) -> SourceEntry | None:
 
 def _way_out(path: Path, why: str) -> str:
     """Return what helps against what the system or SQLite says of the registry at ``path``."""
-    file, folder = shlex.quote(str(path)), shlex.quote(str(path.parent))
+    file, folder = word(str(path)), word(str(path.parent))
     if "locked" in why:
         return f"Another process holds it: fuser -v {file}"
     if "full" in why or "space" in why or "quota" in why:

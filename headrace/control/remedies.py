@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,6 +9,7 @@ from connectors.base import Wait
 from connectors.registry import why_unreadable
 from headrace.control.registry import SinkEntry, SourceEntry
 from headrace.model.errors import HeadraceError
+from headrace.model.pasted import command
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["another_key", "another_name", "read_anew", "recover", "take_in", "then", "waiting_for"]
@@ -19,7 +19,7 @@ _NAMED = 3
 
 def recover(source: str) -> str:
     """Return the command that reads a source anew as a whole."""
-    return shlex.join(["headrace", "recover", source])
+    return command("headrace", "recover", source)
 
 
 def read_anew(source: SourceEntry, tables: Sequence[TableSchema] = (), *, sweep_many: bool = False) -> str:
@@ -31,12 +31,12 @@ def read_anew(source: SourceEntry, tables: Sequence[TableSchema] = (), *, sweep_
         return recover(source.name)
     named = [str(schema.table) for schema in tables]
     options = ["--sweep-many"] if sweep_many else []
-    return shlex.join(["headrace", "resnapshot", source.name, *named, *options])
+    return command("headrace", "resnapshot", source.name, *named, *options)
 
 
 def take_in(source: str, tables: Iterable[TableId]) -> str:
     """Return the command that has a source capture further tables, and that goes on with that."""
-    return shlex.join(["headrace", "source", "tables", "add", source, *map(str, tables)])
+    return command("headrace", "source", "tables", "add", source, *map(str, tables))
 
 
 def another_key(
@@ -61,10 +61,10 @@ def another_key(
     options = [word for name in named for word in ("--sink", name)] if named != unnamed else []
     tables = ["headrace", "source", "tables"]
     commands = [
-        *(shlex.join(["headrace", "sink", "remove", name, "--purge"]) for name in alone),
-        shlex.join([*tables, "remove", source.name, str(table), "--purge"]),
+        *(command("headrace", "sink", "remove", name, "--purge") for name in alone),
+        command(*tables, "remove", source.name, str(table), "--purge"),
         *between,
-        shlex.join([*tables, "add", source.name, str(table), *options]),
+        command(*tables, "add", source.name, str(table), *options),
     ]
     return " && ".join(commands) + (f"; then add {', '.join(alone)} again" if alone else "")
 

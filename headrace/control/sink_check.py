@@ -18,6 +18,7 @@ from headrace.control.sweeps import marks_to_pass
 from headrace.control.targets import refuse_ahead, refuse_shared
 from headrace.model.errors import HeadraceError, naming
 from headrace.model.finding import Finding, Severity
+from headrace.model.pasted import command
 from headrace.model.schema import TableId
 from sinks import registry as kinds
 from sinks.base import Sink
@@ -96,6 +97,6 @@ def _history(context: Context, source: str, captured: Sequence[SourceTableEntry]
             yield Finding.warning(
                 "SINK_HISTORY_GONE",
                 f"Kafka no longer holds every row of {table.schema.table}: it needs a resnapshot.",
-                f"headrace resnapshot {source} {table.schema.table}",
+                command("headrace", "resnapshot", source, str(table.schema.table)),
                 table.schema.table,
             )

@@ -65,6 +65,7 @@ REFRESHED = (
     "PUBLICATION_CHANGED",
     "TABLE_ANEW",
     "TABLE_GONE",
+    "MONEY_MISREAD",
 )
 """Codes for which ``source refresh`` mends publication and types, if need be, and reads the table anew."""
 

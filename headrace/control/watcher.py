@@ -13,7 +13,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -50,6 +49,7 @@ from headrace.control.remedies import another_key, read_anew
 from headrace.control.revival import Revival
 from headrace.control.verdicts import REFRESHED, State, Verdict, made_anew, over, record, standing
 from headrace.model.errors import HeadraceError, UsageError
+from headrace.model.pasted import command
 
 __all__ = ["between_looks", "look_now", "main"]
 
@@ -189,7 +189,7 @@ def _verdict(registry: Registry, source: str, trouble: Trouble) -> Verdict:
         return Verdict(State.FAILED, trouble.reason, remedy)
     again = f"headrace source refresh {source}"
     if trouble.code in ("TABLE_GONE", "TABLE_ATTACHED"):
-        again = shlex.join(["headrace", "source", "tables", "remove", source, str(trouble.table)])
+        again = command("headrace", "source", "tables", "remove", source, str(trouble.table))
     elif trouble.code not in REFRESHED and not _is_for_good(trouble):
         entry = registry.source(source)
         again = read_anew(entry, [t.schema for t in entry.tables if t.schema.table == trouble.table])

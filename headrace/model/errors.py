@@ -5,6 +5,7 @@
     ├── EnvironmentError_     the machine lacks what is needed (disk, port, network, version)
     ├── StackError            a server of the local stack did not start, stop or answer
     ├── SourceError           the database or its connector refuses
+    │   └── LoginRefused      the same, for user or password
     ├── SinkError             the store refuses; record trouble is an Outcome, never this
     │   └── SinkUnavailable   the same, but waiting helps
     └── DecodeError           bytes that are no change (becomes a Poison, never leaves decode)
@@ -27,6 +28,7 @@ __all__ = [
     "DecodeError",
     "EnvironmentError_",
     "HeadraceError",
+    "LoginRefused",
     "Retry",
     "SinkError",
     "SinkUnavailable",
@@ -92,6 +94,10 @@ class SourceError(HeadraceError):
     """The source database or its connector refuses or has lost history."""
 
     retry = Retry.AFTER_REPAIR
+
+
+class LoginRefused(SourceError):
+    """The source database answers, and takes user or password for wrong."""
 
 
 class SinkError(HeadraceError):

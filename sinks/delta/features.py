@@ -8,7 +8,6 @@ is refused, for reading too: a column that was renamed by column mapping is not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from deltalake import DeltaTable
 from deltalake.table import ProtocolVersions
 
 from headrace.model.errors import SinkError
+from headrace.model.pasted import word
 
 __all__ = ["refuse_unknown"]
 
@@ -84,7 +84,7 @@ def unknown_features(name: str, which: str) -> SinkError:
     return SinkError(
         f"The lake's table {name} was given what this sink does not write: {which}.",
         code="DELTA_TABLE_FEATURE",
-        hint=f"Turn it off again, or build the table anew: headrace resnapshot SOURCE {quote(name)}",
+        hint=f"Turn it off again, or build the table anew: headrace resnapshot SOURCE {word(name)}",
     )
 
 

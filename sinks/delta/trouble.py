@@ -11,12 +11,12 @@ import re
 import sqlite3
 from json import JSONDecodeError
 from pathlib import Path
-from shlex import quote
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from headrace.model.errors import Retry, SinkError, SinkUnavailable
+from headrace.model.pasted import word
 from sinks.delta.features import unknown_features
 
 __all__ = [
@@ -188,7 +188,7 @@ def _tombstones(error: sqlite3.Error, path: Path, name: str) -> SinkError:
         f"What the lake remembers of deleted rows of {name} cannot be read.",
         code="DELTA_TOMBSTONES_UNREADABLE",
         hint=f"Restore {file} from a backup, or build the table anew: "
-        f"headrace resnapshot SOURCE {quote(name)}",
+        f"headrace resnapshot SOURCE {word(name)}",
     )
 
 

@@ -90,7 +90,7 @@ def test_our_sessions_take_no_part_in_the_isolation_of_the_application(database:
     for settings in (watch._PATIENCE, lookup._SESSION):
         with connect(parameters(database.dsn), settings=settings) as kept:
             assert kept.execute("SHOW transaction_isolation").fetchone() == found
-            assert kept.execute("SHOW search_path").fetchone() == {"search_path": '"$user",public'}
+            assert kept.execute("SHOW search_path").fetchone() == {"search_path": "pg_catalog, pg_temp"}
 
 
 def test_a_worker_that_wants_another_login_is_told_as_that(context: Context, database: Database) -> None:
