@@ -225,7 +225,7 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
     left = _LOOKED_INTO
     for oid, (live, inserted, deleted, _) in now["counts"].items():
         mark = [units[oid]["file"], inserted, deleted]
-        if live:
+        if live or units[oid]["foreign"]:
             continue
         if oid in known and known[oid][:-1] == mark:
             seen[oid] = known[oid]
