@@ -171,6 +171,7 @@ class Hold:
         waits: For whom the connector waits while it makes its slot or reads; empty when nobody asked.
         elsewhere: Whose a slot of the connector's name is, such as “database shop”, when it is not ours.
         barred: Who keeps the connector from its slot, as far as the database tells; None when nobody does.
+        harms: What makes the application wait for the connector now, as the check would tell it.
     """
 
     exists: bool
@@ -190,6 +191,7 @@ class Hold:
     waits: tuple[Wait, ...] = ()
     elsewhere: str = ""
     barred: Wait | None = None
+    harms: tuple[Finding, ...] = ()
 
 
 @runtime_checkable
@@ -288,10 +290,7 @@ class Source(Protocol):
         ...
 
     def fenced(self, capture: Capture, config: Mapping[str, str], timeline: int | None) -> dict[str, str]:
-        """Return the ``config`` with which the connector reads this timeline of the log only.
-
-        None: any timeline of any server that has a database of the name.
-        """
+        """Return the ``config`` with which the connector reads this timeline only; None: any, of any server."""
         ...
 
     def large(self, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:

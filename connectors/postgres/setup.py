@@ -15,6 +15,7 @@ from connectors.postgres import publication, specimens
 from connectors.postgres.barred import barred
 from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, define, identifier, rows
+from connectors.postgres.synchronous import check_synchronous
 from connectors.postgres.waits import blocking
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
@@ -256,6 +257,7 @@ def hold(connection: Session, capture: Capture, *, loading: bool = False) -> Hol
         waits=blocking(connection, capture.connector) if loading else (),
         elsewhere=elsewhere,
         barred=None if elsewhere else barred(connection, capture.connector, active=slot["active"]),
+        harms=tuple(check_synchronous(connection)),
     )
 
 

@@ -84,7 +84,10 @@ def _print(report: LagReport, *, as_json: bool) -> None:
     for remedy in filter(None, remedies):
         print_hint(remedy, mark="[yellow]remedy:[/] ")
     for note in (note for source in report.sources for note in source.notes):
-        for line in (note.message, f"to take in: {note.remedy}", f"to decline: {note.decline}"):
+        ways = (
+            (f"to take in: {note.remedy}", f"to decline: {note.decline}") if note.decline else (note.remedy,)
+        )
+        for line in (note.message, *ways):
             print_hint(line, mark="[cyan]note:[/] ")
 
 

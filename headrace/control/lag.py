@@ -81,9 +81,9 @@ class Note:
     Args:
         code: What kind of thing, for programs.
         message: What was seen.
-        tables: Which tables are meant.
-        remedy: The command that takes them in.
-        decline: The command after which it is told no more.
+        tables: Which tables are meant; none where it is the database.
+        remedy: The command that takes them in, or the statement that mends it.
+        decline: The command after which it is told no more; empty where there is none.
     """
 
     code: str
@@ -224,6 +224,12 @@ def _source(seen: SourceSeen, verdict: Verdict) -> SourceLag:
 
 
 def _notes(seen: SourceSeen) -> tuple[Note, ...]:
+    harms = seen.hold.harms if seen.hold is not None else ()
+    told = [Note(found.code, found.message, (), found.hint, "") for found in harms]
+    return (*told, *_newcomers(seen))
+
+
+def _newcomers(seen: SourceSeen) -> tuple[Note, ...]:
     if not seen.newcomers:
         return ()
     name, tables = seen.entry.name, tuple(map(str, seen.newcomers))

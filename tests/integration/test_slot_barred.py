@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from connectors.base import Capture, Wait
+from connectors.base import Capture, Hold, Wait
 from connectors.postgres import PostgresSource
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
@@ -53,11 +53,15 @@ def read(connection: Any) -> None:
     assert began.status == psycopg.pq.ExecStatus.COPY_BOTH, began.error_message
 
 
-def barred(database: Database, user: str = ROLE) -> Wait | None:
+def held(database: Database, user: str = ROLE) -> Hold:
     """Return what a role without rights over others is told."""
     source = PostgresSource(psycopg.conninfo.make_conninfo(database.dsn, user=user))
     schemas = tuple(PostgresSource(database.dsn).catalogue([T]))
-    return source.hold(Capture("barred", schemas, "placeholder", "password")).barred
+    return source.hold(Capture("barred", schemas, "placeholder", "password"))
+
+
+def barred(database: Database, user: str = ROLE) -> Wait | None:
+    return held(database, user).barred
 
 
 @pytest.mark.parametrize(
@@ -101,3 +105,21 @@ def test_a_role_that_may_replicate_no_more(database: Database) -> None:
     assert ROLE in found.who
     database.run(found.ends)
     assert barred(database) is None
+
+
+def test_commits_that_come_to_wait_for_the_connector(database: Database) -> None:
+    """As the check would have told it, when somebody sets it later."""
+    assert held(database).harms == ()
+    database.run(
+        "ALTER SYSTEM SET synchronous_commit = 'local'",
+        "ALTER SYSTEM SET synchronous_standby_names = '*'",
+        "SELECT pg_reload_conf()",
+    )
+    try:
+        until(lambda: held(database).harms)
+        (found,) = held(database).harms
+        assert found.code == "SOURCE_SYNCHRONOUS"
+        database.run(*found.hint.rstrip(";").split("; "))
+        until(lambda: not held(database).harms)
+    finally:
+        database.run("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")

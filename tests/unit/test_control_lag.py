@@ -12,6 +12,7 @@ from headrace.control.lag import LagReport, State, TableLag, judge
 from headrace.control.observation import Next, Silence, SinkSeen, SourceSeen
 from headrace.control.progress import TableProgress
 from headrace.control.registry import SinkEntry
+from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from tests.support.observed import NOW, PROGRESS, SINK, SOURCE, TOPIC, hold, observed_source, verdict
 
@@ -63,6 +64,15 @@ def test_a_new_table_is_a_note_with_its_two_commands_and_changes_no_state() -> N
     assert note.remedy == "headrace source tables add shop 'public.new one' public.b"
     assert note.decline == "headrace source tables decline shop 'public.new one' public.b"
     assert _report().sources[0].notes == ()
+
+
+def test_what_makes_the_application_wait_is_a_note_with_what_ends_it_and_changes_no_state() -> None:
+    assert SOURCE.hold is not None
+    harm = Finding.error("SOURCE_SYNCHRONOUS", "commits wait", "ALTER SYSTEM …;")
+    report = _report(replace(SOURCE, hold=replace(SOURCE.hold, harms=(harm,))))
+    assert report.in_sync
+    (note,) = report.sources[0].notes
+    assert (note.code, note.remedy, note.decline) == ("SOURCE_SYNCHRONOUS", "ALTER SYSTEM …;", "")
 
 
 def test_a_table_whose_first_rows_are_being_read_is_not_in_sync() -> None:
