@@ -9,10 +9,11 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from connectors.postgres.properties import session_settings, startup_options
-from connectors.postgres.refusers import disabled, event_triggers
+from connectors.postgres.refusers import disabled, event_triggers, named_in
 from connectors.postgres.session import Session
 from connectors.postgres.way_in import refused_with
 from headrace.model.finding import Finding
+from headrace.model.pasted import remark
 
 __all__ = ["check_login"]
 
@@ -44,12 +45,12 @@ def check_login(connection: Session, known: Mapping[str, str]) -> Iterator[Findi
         try:
             found.update(dict.fromkeys(f"another {name}" for name in _changed({**known, **kind}, asked)))
         except psycopg.OperationalError as error:
-            if any(one["signature"] in str(error) for one in triggers):
+            if named_in(str(error), triggers):
                 found[f"no way in ({refused_with(error)})"] = None
     if not found:
         return
     named = ", ".join(f"{one['name']} (runs {one['function']})" for one in triggers)
-    owner, role = triggers[0]["owner"], triggers[0]["role"]
+    owner, role = remark(triggers[0]["owner"]), remark(triggers[0]["role"])
     yield Finding.error(
         "SOURCE_LOGIN_TRIGGER",
         f"Event triggers on login give the connector's sessions {', '.join(found)}. There is {named}.",

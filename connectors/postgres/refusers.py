@@ -12,7 +12,7 @@ from psycopg.rows import DictRow
 from connectors.postgres.granted import rows_if_granted
 from headrace.model.pasted import remark
 
-__all__ = ["disabled", "disabling", "event_triggers", "refused_by"]
+__all__ = ["disabled", "disabling", "event_triggers", "named_in", "refused_by"]
 
 _TRIGGERS = """
 SELECT e.evtname::text AS name, e.evtowner::regrole::text AS owner, e.evtevent::text AS event,
@@ -36,7 +36,11 @@ def event_triggers(connection: psycopg.Connection[DictRow], *, login: bool = Fal
 
 def refused_by(triggers: Sequence[DictRow], error: psycopg.Error) -> list[DictRow]:
     """Return those whose function the error says, in whatever language, that it comes from."""
-    context = error.diag.context or ""
+    return named_in(error.diag.context or "", triggers)
+
+
+def named_in(context: str, triggers: Sequence[DictRow]) -> list[DictRow]:
+    """Return those whose function a server's words name."""
     return [one for one in triggers if any(_tells(context, name) for name in _names(one))]
 
 
