@@ -290,7 +290,7 @@ class Source(Protocol):
         ...
 
     def fenced(self, capture: Capture, config: Mapping[str, str], timeline: int | None) -> dict[str, str]:
-        """Return the ``config`` with which it reads this timeline of the log only; None: any, of any server."""
+        """Return the ``config`` with which it reads this timeline only; None: any, of any server."""
         ...
 
     def large(self, schemas: Sequence[TableSchema], mib: int) -> tuple[TableId, ...]:
