@@ -80,8 +80,8 @@ def resolved(known: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str
         told: Those of a connection that was opened by them: with what libpq took from the environment, or
             from a file of services. Files are named from the root.
     """
-    # Of several hosts the one that answered is told.
-    found = {n: value for n, value in told.items() if n in _CARRIED}
+    # Of several hosts the one that answered is told, and what libpq does unless it is told otherwise.
+    found = {n: value for n, value in told.items() if n in _CARRIED and value not in _UNTOLD.get(n, ())}
     found |= {n: value for n, value in known.items() if n not in _ELSEWHERE}
     if "host" in known or os.environ.get("PGHOST"):  # the client has looked the number up, and it may change
         number = known.get("hostaddr") or os.environ.get("PGHOSTADDR")
