@@ -27,16 +27,17 @@ __all__ = ["NEEDED", "USEFUL", "refuse_ungranted", "refused_for", "rows_if_grant
 Connection = psycopg.Connection[DictRow]
 NEEDED = (
     # what we read
-    "pg_attrdef", "pg_attribute", "pg_class", "pg_collation", "pg_constraint", "pg_database", "pg_depend",
-    "pg_enum", "pg_index", "pg_inherits", "pg_namespace", "pg_publication", "pg_publication_rel",
-    "pg_replication_slots", "pg_roles", "pg_type",
+    "pg_am", "pg_amop", "pg_attrdef", "pg_attribute", "pg_class", "pg_collation", "pg_constraint",
+    "pg_database", "pg_depend", "pg_enum", "pg_index", "pg_inherits", "pg_namespace", "pg_opclass",
+    "pg_operator", "pg_publication", "pg_publication_rel", "pg_replication_slots", "pg_roles", "pg_type",
     # what we call
     "current_setting", "format_type", "has_database_privilege", "has_function_privilege",
     "has_schema_privilege", "has_table_privilege", "pg_backend_pid", "pg_current_snapshot",
     "pg_current_wal_flush_lsn", "pg_current_wal_lsn", "pg_drop_replication_slot", "pg_has_role",
     "pg_is_in_recovery", "pg_partition_ancestors", "pg_size_bytes", "pg_snapshot_xip", "pg_snapshot_xmax",
     "pg_snapshot_xmin", "pg_stat_get_analyze_count", "pg_stat_get_autoanalyze_count",
-    "pg_stat_get_autovacuum_count", "pg_stat_get_live_tuples", "pg_stat_get_vacuum_count", "pg_table_size",
+    "pg_stat_get_autovacuum_count", "pg_stat_get_dead_tuples", "pg_stat_get_live_tuples",
+    "pg_stat_get_tuples_deleted", "pg_stat_get_tuples_inserted", "pg_stat_get_vacuum_count", "pg_table_size",
     "pg_wal_lsn_diff", "pg_walfile_name", "set_config",
     # what the connector and its driver ask besides
     "_pg_expandarray", "information_schema", "convert_to", "current_database", "current_schemas", "encode",
@@ -46,14 +47,17 @@ NEEDED = (
 """Tables, views, functions and schemas; those that a version does not have it need not grant."""
 _SENDERS = "free WAL senders are not counted, and standbys not named"
 _WAITS = "nobody is told for whom the connector waits"
+_MONEY = "it is not told whether amounts of money are kept in another unit than they are read"
 _IN_THE_WAY = "a session of the connector that keeps the application waiting is not ended"
 USEFUL: Mapping[str, str] = {
     "pg_blocking_pids": _IN_THE_WAY,
     "pg_cancel_backend": "a look of ours that keeps the application waiting is not ended before its time",
     "pg_control_system": "another server at the same address is not told by its number",
+    "pg_db_role_setting": _MONEY,
     "pg_event_trigger": "event triggers that refuse our statements are not told",
     "pg_locks": _IN_THE_WAY,
     "pg_prepared_xacts": _WAITS,
+    "pg_settings": _MONEY,
     "pg_stat_activity": f"{_WAITS}, free connections are not counted, {_IN_THE_WAY}",
     "pg_stat_replication": _SENDERS,
     "pg_stat_wal": "how long the log lasts is not told",

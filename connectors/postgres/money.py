@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, quoted, rows
 from connectors.watch import Trouble
 from headrace.model.finding import Finding
@@ -107,7 +108,9 @@ def read_amounts(connection: Session) -> Amounts:
     Args:
         connection: To the database; each statement a transaction of its own.
     """
-    found = rows(connection, _SET)
+    found = rows_if_granted(connection, _SET)
+    if found is None:  # of which the check warns
+        return Amounts(())
     everybody = next((row for row in found if row["role"] is None), None)
     wrong: list[_Wrong] = []
     if everybody is None:
@@ -126,7 +129,10 @@ def _of_server(connection: Session) -> Iterator[_Wrong]:
     """Yield what is wrong where no database, and not all roles, have a setting."""
     with connection.transaction():
         connection.execute("SET LOCAL lc_monetary TO DEFAULT")
-        (own,) = rows(connection, _OWN)
+        told = rows_if_granted(connection, _OWN)
+    if not told:
+        return
+    (own,) = told
     locale = own["setting"]
     if own["source"] not in _OF_SERVER:
         file = rows(connection, _FILE) if own["told"] else None
