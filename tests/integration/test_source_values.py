@@ -261,8 +261,8 @@ def test_a_long_look_at_a_table_gives_way_to_a_statement_that_waits_for_it(
     """It would have gone on for longer than the test waits, and everybody behind the statement with it."""
     monkeypatch.setattr(glance, "_PATIENCE_S", 4 * WAIT_S)
     database.run("CREATE TABLE looked_at (a int PRIMARY KEY)", "INSERT INTO looked_at VALUES (1)")
-    looks = sql.SQL("SELECT max(a), pg_sleep({}) FROM looked_at").format(4 * WAIT_S)
-    counts = sql.Composed([sql.SQL("SELECT count(*) AS n FROM looked_at")])
+    looks = sql.SQL("SELECT max(a), pg_sleep({}) FROM public.looked_at").format(4 * WAIT_S)
+    counts = sql.Composed([sql.SQL("SELECT count(*) AS n FROM public.looked_at")])
     answers: list[object] = []
     with connect(parameters(database.dsn)) as connection:
         looking = Thread(target=lambda: answers.append(Glances(connection).ask(looks)), daemon=True)
