@@ -190,7 +190,7 @@ def test_a_check_that_is_denied_sends_nobody_to_the_check(database: Database) ->
             pytest.raises(SourceError, match="permission denied for table kept") as caught,
             session(parameters(of_role(database)), whose=whose) as connection,
         ):
-            connection.execute("SELECT FROM kept")
+            connection.execute("SELECT FROM public.kept")
         assert caught.value.code == "SOURCE_DENIED"
         assert ("headrace source check" in caught.value.hint) is sent
 
