@@ -76,10 +76,12 @@ class Desk:
                 request = Request.model_validate_json(path.read_bytes())
                 wanted = bool(request.replay or request.sweep)
                 with self._turn, naming(self._spec.source, self._spec.sink):
+                    if not path.exists():  # nobody waits for it any more: nothing may be done
+                        continue
                     answer = self._answer(request)
             except Exception as error:  # noqa: BLE001 - whatever it is; a request that stays is tried for ever
                 answer = {"error": self._told(error)}
-            if wanted:
+            if wanted and path.exists():  # else nobody waits for it any more
                 write_private(path.with_suffix(".answer"), json.dumps(answer))
             path.unlink(missing_ok=True)
 

@@ -11,13 +11,17 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import psycopg
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from headrace.config.secrets import is_secret
 from headrace.model.errors import UsageError
 from headrace.model.finding import Finding
 
-__all__ = ["address", "check_address", "parameters", "resolved"]
+__all__ = ["CUT", "address", "check_address", "parameters", "resolved"]
+
+CUT = "".join(map(chr, range(0x21)))
+"""What Connect, which is Java, cuts off at both ends of whatever it is told."""
 
 _ELSEWHERE = ("service", "servicefile", "passfile")
 _UNTOLD: Mapping[str, Collection[str]] = {
@@ -110,6 +114,19 @@ def check_address(known: Mapping[str, str]) -> Iterator[Finding]:
             "Name a file that holds them: sslrootcert=/etc/ssl/certs/ca-certificates.crt",
         )
     yield from _several(known, hosts)
+    user, password = known.get("user", ""), known.get("password", "")
+    if user != user.strip(CUT):
+        yield Finding.error(
+            "SOURCE_URL_INVALID",
+            f"The role {user!r} begins or ends with blanks, which Connect cuts off.",
+            f'ALTER ROLE {sql.Identifier(user).as_string()} RENAME TO "…";  -- and give that one',
+        )
+    if password != password.strip(CUT):
+        yield Finding.error(
+            "SOURCE_URL_INVALID",
+            "The password begins or ends with blanks, which Connect cuts off.",
+            "Give the role a password without: ALTER ROLE … PASSWORD '…'; then use that one.",
+        )
     if untold := [name for name, harmless in _UNTOLD.items() if known.get(name, "") not in ("", *harmless)]:
         yield Finding.warning(
             "SOURCE_URL_PARTLY",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.session import Session, rows
+from connectors.postgres.session import Session, rows, told_by
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -75,5 +75,9 @@ class Asking:
             return Unknown("somebody keeps it locked")
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable):
             return Unknown("it was changed meanwhile")
+        except psycopg.Error as error:  # such as a page of it that is damaged
+            if self._connection.closed:
+                raise
+            return Unknown(told_by(error))
         finally:
             self._left_s -= time.monotonic() - began

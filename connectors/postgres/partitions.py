@@ -26,8 +26,11 @@ _TRIES = 5
 """A question is asked at so many looks. Sessions report the numbers of rows within ten seconds."""
 _LOOKED_INTO = 100
 """So many partitions are read at one look to see that they are empty."""
-_OF_BEFORE = "age(t.xmin) > age((%s::xid8)::xid)"
-_OF_BEFORE_COMING = "age(t.xmin) > age(%s::xid) OR (t.xmin = %s::xid AND t.cmin::text::bigint < %s)"
+# An age beyond two billion transactions is told as one below nought.
+_OF_BEFORE = "age(t.xmin) > age((%s::xid8)::xid) OR age(t.xmin) < 0"
+_OF_BEFORE_COMING = (
+    "age(t.xmin) > age(%s::xid) OR age(t.xmin) < 0 OR (t.xmin = %s::xid AND t.cmin::text::bigint < %s)"
+)
 _CAME, _EMPTIED, _UNREAD = "PARTITION_CAME", "PARTITION_EMPTIED", "PARTITION_UNREAD"
 _SAID = {_CAME: "had rows when it was attached", _EMPTIED: "was emptied by itself"}
 _ASKED = {**_SAID, _EMPTIED: "kept its rows when it was rewritten"}

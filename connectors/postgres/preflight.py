@@ -238,10 +238,22 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
             " delivers other values.",
             f"Give {other}, a table or a type, another name.",
         )
-    if '"' in str(table):
-        yield Finding.error(
-            "SOURCE_TABLE_NAME", f"The name of {table} holds a double quote, which the connector cannot take."
-        )
+    yield from _name(table)
+
+
+def _name(table: TableId) -> Iterator[Finding]:
+    """Yield why the connector cannot take the name of a table, or of its schema."""
+    renamed = (
+        f'ALTER SCHEMA {quoted(table.schema)} RENAME TO "…";',
+        f'ALTER TABLE {table.quoted} RENAME TO "…";',
+    )
+    for name, hint in zip((table.schema, table.name), renamed, strict=True):
+        if '"' in name:
+            said = f"The name of {table} holds a double quote, which the connector cannot take."
+            yield Finding.error("SOURCE_TABLE_NAME", said, hint)
+        if all(letter <= " " or letter.isspace() for letter in name):
+            said = f"The name of {table} has a part of blanks alone, which the connector leaves out."
+            yield Finding.error("SOURCE_TABLE_NAME", said, hint)
 
 
 def _virtual(table: TableId, row: DictRow) -> Iterator[Finding]:

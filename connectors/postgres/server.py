@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from psycopg.rows import DictRow
 
+from connectors.postgres.address import CUT
 from connectors.postgres.connections import check_connections
 from connectors.postgres.event_triggers import check_event_triggers
 from connectors.postgres.granted import rows_if_granted, warn_ungranted
@@ -71,6 +72,13 @@ def check_server(connection: Session, known: Mapping[str, str], *, readers: int 
             f"The name of the database {database} holds “{odd}”, which the connector's driver reads"
             " otherwise: it would follow another database.",
             f"ALTER DATABASE {quoted(database)} RENAME TO …;  -- without {odd}",
+        )
+    if database != database.strip(CUT):
+        yield Finding.error(
+            "SOURCE_DATABASE_NAME",
+            f"The name of the database {database!r} begins or ends with blanks, which Connect cuts off: it"
+            " would follow another database.",
+            f'ALTER DATABASE {quoted(database)} RENAME TO "…";',
         )
     yield _wal_level(server)
     yield _free(

@@ -27,7 +27,7 @@ UNREAD = "PARTITION_UNREAD"
 
 _CODE = "PARTITION_EMPTIED"
 _TRUNCATE = b'"op":"t"'
-"""In a record of a truncate, and in no other: quotes within values are escaped."""
+"""In a record of a truncate, and in few others: a column of that name may hold that value."""
 _IN_DOUBT = State.CATCHING_UP
 _READS_S = 2.0
 """A look reads what was told for so long; the next one goes on."""
@@ -159,14 +159,21 @@ def _read_on(kafka: Kafka, topic: str, doubt: Doubt, until_s: float) -> Doubt:
         until = [min(known, high) for known, high in zip(doubt.until, highs, strict=True)]
     for partition, end in enumerate(until):
         for message in kafka.records(topic, partition, since[partition], end):
-            value = message.value() or b""
-            if _TRUNCATE in value:
-                told.append(int(json.loads(value)["source"]["txId"]))
+            told += _told_in(message.value() or b"")
             since[partition] = (message.offset() or 0) + 1
             if time.monotonic() >= until_s and since[partition] < end:
                 return replace(doubt, since=since, until=until, told=told[-_TOLD:])
         since[partition] = end
     return replace(doubt, since=since, until=until, told=told[-_TOLD:])
+
+
+def _told_in(record: bytes) -> list[int]:
+    """Return the transaction of the truncate that a record tells of; nothing of any other record."""
+    if _TRUNCATE not in record:
+        return []
+    value = json.loads(record)
+    transaction = (value.get("source") or {}).get("txId")
+    return [int(transaction)] if value.get("op") == "t" and transaction is not None else []
 
 
 def held(

@@ -246,7 +246,7 @@ def test_a_role_that_may_replicate_no_more_lets_go_of_all_but_the_slot(database:
         database.run(f"DROP OWNED BY {ROLE} CASCADE", f"DROP ROLE {ROLE}")
 
 
-@pytest.mark.parametrize("name", ["a+b", "a%20b", "a?b", "a${b}"])
+@pytest.mark.parametrize("name", ["a+b", "a%20b", "a?b", "a${b}", " a", "a\t"])
 def test_a_name_that_the_connectors_driver_reads_otherwise(server: Database, name: str) -> None:
     with fresh_database(server.dsn, name) as made:
         made.run("CREATE TABLE t (id int PRIMARY KEY)")

@@ -19,6 +19,7 @@ from spark_jobs import desk
 from spark_jobs.desk import Desk
 from spark_jobs.ownership import Holding
 from tests.support.small_table import SCHEMA, TABLE, TABLES, change, state
+from tests.support.waiting import ended, until
 from tests.unit.test_table_trouble import spec
 
 
@@ -62,6 +63,46 @@ def test_a_sweep_that_leaves_rows_fails(tmp_path: Path, monkeypatch: pytest.Monk
     assert ("t", REQUESTS) not in made.progress(), "a store that holds no mark is swept again"
     noted: Any = json.loads((tmp_path / "checkpoint" / "requested.json").read_text())
     assert noted
+
+
+class Turn:
+    """The turn of a sink, which tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.lock, self.wanted = threading.Lock(), threading.Event()
+
+    def __enter__(self) -> None:
+        self.wanted.set()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked has been told that nothing is removed any more."""
+    sink = MemorySink("m", MemorySink.Config(store=tmp_path.name))
+    sink.prepare(SCHEMA)
+    sink.apply(SCHEMA, [change(1, 1), change(9, 2)])
+    monkeypatch.setattr(desk, "sink_of", lambda _: (sink, TABLES))
+    holding = type("Held", (), {"pipeline": lambda _: ""})()
+    turn, requests = Turn(), tmp_path / "requests"
+    requests.mkdir()
+    asked = Desk(
+        spec(tmp_path), requests, cast("threading.Lock", turn), cast("Holding", holding), lambda _: None
+    )
+    path = requests / "1.json"
+    path.write_text(Request(sweep={str(TABLE): [Position(1, 5).version]}).model_dump_json())
+    with turn.lock:
+        asked.tick()
+        until(turn.wanted.is_set)
+        path.unlink()
+    assert asked._at_work is not None
+    ended(asked._at_work)
+    assert len(state(sink)) == 2
+    assert list(requests.iterdir()) == []
 
 
 def test_rows_that_go_by_themselves_meanwhile_are_no_failure(

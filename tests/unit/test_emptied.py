@@ -103,6 +103,20 @@ def test_a_second_partition_may_be_emptied_by_what_was_read_already(
     assert standing(registry, "shop") == []
 
 
+def test_a_row_that_looks_like_a_truncate_is_none(registry: Registry) -> None:
+    """A column may be called as the record's own word, and a row that a snapshot reads has no transaction."""
+    topic = Topic(0)
+    rows: list[dict[str, Any]] = [
+        {"op": "c", "source": {"txId": 75}, "after": {"op": "t"}},
+        {"op": "r", "source": {"txId": None}, "after": {"op": "t"}},
+    ]
+    topic.told += [json.dumps(row, separators=(",", ":")).encode() for row in rows]
+    before = look(registry, topic, Emptied(), EMPTIED)
+    while before.doubts:
+        before = look(registry, topic, before)
+    assert [verdict.state for verdict in standing(registry, "shop")] == ["resync_required"]
+
+
 def test_what_is_found_out_later_was_told_since_the_question_arose(registry: Registry) -> None:
     asking = Trouble(TABLE, UNREAD, False, "it is not known yet", lasts=True)
     topic = Topic(3)
