@@ -119,8 +119,9 @@ def test_a_topic_that_is_gone_stops_its_table_only(mirror: Mirror) -> None:
         until(lambda: codes() == {"TOPIC_MISSING"})
         arrives("without it")
     for short in KINDS:
-        others = {said.state for said in seen.words(f"kafkaback{short}", "public.whole")}
-        assert others <= {State.STREAMING, State.CATCHING_UP}, (short, others)
+        said = seen.words(f"kafkaback{short}", "public.whole")
+        others = {word.state: word.reason for word in said}
+        assert others.keys() <= {State.STREAMING, State.CATCHING_UP}, (short, others)
     until(lambda: {found.state for found in words(mirror, "gone")} == {State.RESYNC_REQUIRED})
     (remedy,) = {found.remedy for found in words(mirror, "gone")}
     assert remedy == "headrace recover kafkaback"
