@@ -22,7 +22,7 @@ from headrace.control.kafka import Kafka
 from headrace.control.newcomers import listed, named
 from headrace.control.pipelines import rewrite, spec_path, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
-from headrace.control.runs.repository import OPEN, all_of, topics_of
+from headrace.control.runs.repository import OPEN, Phase, all_of, topics_of
 from headrace.control.sink import opened_sink, tables_of
 from headrace.control.tables import tell_connector
 from headrace.control.watcher import between_looks
@@ -148,10 +148,12 @@ def _refuse_last(
 def _refuse_busy(registry: Registry, name: str, topics: set[str]) -> None:
     for run in all_of(registry, name):
         if run.phase in {phase.value for phase in OPEN} and topics_of(run) & topics:
+            # One that rests goes on when somebody says so; who waits for it waits for a person.
+            rests = run.phase == Phase.UNFINISHED.value or run.wanted == "pause"
             raise UsageError(
                 f"Run {run.id} is at one of the tables: {run.phase}.",
                 code="RESNAPSHOT_TABLE_BUSY",
-                hint=f"headrace resnapshot wait {run.id}",
+                hint=f"headrace resnapshot {'abort' if rests else 'wait'} {run.id}",
             )
 
 

@@ -16,7 +16,7 @@ from headrace.cli import tables as tables_room
 from headrace.control.adding import begun_source
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
-from headrace.control.runs.repository import insert
+from headrace.control.runs.repository import change, insert
 from headrace.control.sink import LeftTarget
 from headrace.control.source_remove import unregister
 from headrace.local.ports import PORT_NAMES
@@ -92,6 +92,9 @@ def test_what_would_go_with_a_table_is_said(home: Path, removed: list[str]) -> N
     run = insert(Registry(home / "registry.db"), "shop", ["shop.public.orders"], [], queue=False, why="")
     error = json.loads(told(*words, code=2).stderr)["error"]
     assert (error["code"], error["hint"]) == ("RESNAPSHOT_TABLE_BUSY", f"headrace resnapshot wait {run.id}")
+    change(Registry(home / "registry.db"), run.id, wanted="pause")
+    error = json.loads(told(*words, code=2).stderr)["error"]
+    assert error["hint"] == f"headrace resnapshot abort {run.id}", "nobody would end a wait for it"
     assert removed == []
 
 
