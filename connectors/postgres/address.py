@@ -115,10 +115,14 @@ def check_address(known: Mapping[str, str]) -> Iterator[Finding]:
         )
     yield from _several(known, hosts)
     user, password = known.get("user", ""), known.get("password", "")
-    if user != user.strip(CUT):
+    odd = {
+        "begins or ends with blanks, which Connect cuts off": user != user.strip(CUT),
+        "holds a quote, which the connector puts into its statements as it is": "'" in user,
+    }
+    for why in (why for why, so in odd.items() if so):
         yield Finding.error(
             "SOURCE_URL_INVALID",
-            f"The role {user!r} begins or ends with blanks, which Connect cuts off.",
+            f"The role {user!r} {why}.",
             f'ALTER ROLE {sql.Identifier(user).as_string()} RENAME TO "…";  -- and give that one',
         )
     if password != password.strip(CUT):

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
@@ -42,6 +42,10 @@ def of_bytes(most: int) -> st.SearchStrategy[str]:
 def is_whole(name: str) -> bool:
     """Return whether Connect cuts nothing off the name; the check refuses a role or a password otherwise."""
     return name == name.strip(CUT)
+
+
+def is_role(name: str) -> bool:
+    return is_whole(name) and "'" not in name
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def rows_of(database: Database, table: Table) -> list[tuple[str, int]]:
 
 
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(tables(), of_bytes(63).filter(is_whole), of_bytes(40).filter(is_whole))
+@given(tables(), of_bytes(63).filter(is_role), of_bytes(40).filter(is_whole))
 def test_names_of_any_kind_reach_every_store(
     context: Context, stack: RunningStack, named: list[Table], role: str, password: str
 ) -> None:
@@ -108,6 +112,7 @@ def test_names_of_any_kind_reach_every_store(
         found = [one for one in source_check.check(url, schemas=schemas) if one.severity is Severity.ERROR]
         assert all(one.table is not None and one.hint for one in found), found
         refused = {one.table for one in found}
+        assume(refused < {table.id for table in named})
         mirror(context, stack, url, schemas)
         try:
             compared(context, database, [table for table in named if table.id not in refused])
