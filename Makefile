@@ -28,6 +28,8 @@ PYTEST = env PYTHONHASHSEED=$(HASHSEED) HEADRACE_TEST_LEVEL=$@ HEADRACE_TEST_CHO
 STORES := tests/property tests/contract tests/e2e tests/faults
 CONTROL := tests/unit tests/integration
 SUITE := $(STORES) $(CONTROL)
+# So that both halves take as long.
+SOURCES := $(wildcard tests/integration/test_s*.py)
 # All long tests take hours of two cores, so they come in parts: each has a stack and a row of docs/evidence.md
 # of its own, and can be run alone.
 deep-faults-1 := $(wildcard tests/faults/test_[a-j]*.py)
@@ -85,11 +87,12 @@ test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUD
 unit: $(READY) ## Run the tests that need no server
 	@nice $(PYTEST) -m "not stack and not deep" $(SUITE) || $(NONE)
 
-stores: $(READY) ## Run the tests on real servers of what stores hold in the end
-	@$(PYTEST) -m "stack and not deep" $(STORES) || $(NONE)
+stores: $(READY) ## Run the tests on real servers of what stores hold in the end, and of sources
+	@$(PYTEST) -m "stack and not deep" $(STORES) $(SOURCES) || $(NONE)
 
 control: $(READY) ## Run the tests on real servers of commands, status and faults
-	@$(PYTEST) -m "stack and not deep" $(CONTROL) || $(NONE)
+	@$(PYTEST) -m "stack and not deep" tests/unit $(filter-out $(SOURCES),$(wildcard tests/integration/test_*.py)) \
+	    || $(NONE)
 
 e2e: $(READY) ## Run the whole chain end to end
 	@$(PYTEST) tests/e2e
