@@ -12,9 +12,9 @@ from connectors.postgres.session import Session, identifier, rows
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["check_values", "values_now"]
+__all__ = ["RESOLVED", "check_values", "values_now"]
 
-_COLUMNS = """
+RESOLVED = """
 WITH RECURSIVE resolved AS (
     SELECT a.attnum, a.attname, a.atttypid AS type
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -23,11 +23,17 @@ WITH RECURSIVE resolved AS (
     SELECT r.attnum, r.attname, t.typbasetype FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
 )
+"""
+"""Begins a statement: a table's columns with their types, and with what these are domains of."""
+_COLUMNS = (
+    RESOLVED
+    + """
 SELECT r.attname AS name, coalesce(e.typname, t.typname) AS type, t.typcategory = 'A' AS list
 FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
 ORDER BY r.attnum
 """
+)
 
 _DATE = "isfinite({0}) AND ({0} < '0001-01-01' OR {0} BETWEEN '1582-10-05' AND '1582-10-14')"
 _SUSPECTS = {
