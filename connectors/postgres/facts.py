@@ -107,7 +107,8 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
                               THEN jsonb_build_array('swapped', i.indexrelid::bigint)
                               ELSE jsonb_build_array('index', i.indexrelid::bigint) END
                   FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-                  LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u')
+                  LEFT JOIN pg_constraint k ON k.conrelid = i.indrelid AND k.conindid = i.indexrelid
+                      AND k.contype IN ('p', 'u')
                   WHERE i.indrelid = l.oid
                     AND CASE l.relreplident WHEN 'i' THEN i.indisreplident
                         WHEN 'd' THEN i.indisprimary ELSE false END),

@@ -18,7 +18,7 @@ from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
 from connectors.postgres.granted import refused_for
 from connectors.postgres.money import Amounts, misread_now, read_amounts
-from connectors.postgres.session import Session, connect, define, identifier, told_by
+from connectors.postgres.session import BY_INDEX, Session, connect, define, identifier, told_by
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
 from headrace.model.errors import SourceError
@@ -30,6 +30,7 @@ _PATIENCE = {
     "statement_timeout": "10s",
     "lock_timeout": "100ms",
     "jit": "off",
+    **BY_INDEX,
     "default_transaction_read_only": "off",
     "synchronous_commit": "local",
     "idle_session_timeout": "0",

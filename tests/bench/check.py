@@ -1,14 +1,18 @@
-"""How long ``source check`` takes on a database of many partitions."""
+"""How long ``source check``, and a look of the watcher, take on a database of many partitions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import psycopg
 
+from connectors.base import Capture
+from connectors.postgres import PostgresSource
 from headrace.control import source_check
 from headrace.model.finding import Severity
+from headrace.model.schema import TableId
 from tests.bench.results import Result, Side
 from tests.bench.suite import Benchmark, Setting
 from tests.support.servers import MAJORS, postgres_server
@@ -39,6 +43,7 @@ END $$
 
 def _measure(setting: Setting) -> Iterator[Result]:
     samples: list[float] = []
+    looks: list[float] = []
     refused = 0
     with postgres_server(MAJORS[0], "wal_level=logical", "fsync=off", "max_locks_per_transaction=512") as dsn:
         with psycopg.connect(dsn, autocommit=True) as connection:
@@ -49,6 +54,7 @@ def _measure(setting: Setting) -> Iterator[Result]:
             found = source_check.check(dsn)
             samples.append(round(time.monotonic() - began, 2))
             refused = sum(one.severity is Severity.ERROR for one in found)
+        looks.extend(_looks(dsn, setting.runs + 1))
     about = f"`source check` of {_TABLES:,} tables with {_TABLES * _PARTITIONS:,} partitions"
     yield Result(
         "check.partitions",
@@ -62,6 +68,32 @@ def _measure(setting: Setting) -> Iterator[Result]:
         },
         failure=f"{refused} refusals" if refused else None,
     )
+    yield Result(
+        "look.partitions",
+        f"a look of the watcher at {_TABLES:,} tables with {_TABLES * _PARTITIONS:,} partitions",
+        "s",
+        {"headrace": Side(tuple(looks[1:]))},
+        settings={"tables": f"{_TABLES:,}", "partitions": f"{_TABLES * _PARTITIONS:,}"},
+    )
 
 
-BENCHMARKS = (Benchmark("check", "check", 2.0, headline=False, run=_measure, promises=("check.partitions",)),)
+def _looks(dsn: str, times: int) -> Iterator[float]:
+    """Yield how long each of some looks takes, seconds; all but the first compare with the one before."""
+    source = PostgresSource(dsn)
+    tables = [TableId("public", f"t{number}") for number in range(1, _TABLES + 1)]
+    capture = Capture("looked", tuple(source.catalogue(tables)), "looked", "")
+    source.setup(capture)
+    watch = source.watch(capture)
+    facts: Mapping[str, Any] = {}
+    for _ in range(times):
+        began = time.monotonic()
+        facts = watch.look(facts).facts
+        yield round(time.monotonic() - began, 2)
+    watch.close()
+
+
+BENCHMARKS = (
+    Benchmark(
+        "check", "check", 2.0, headline=False, run=_measure, promises=("check.partitions", "look.partitions")
+    ),
+)
