@@ -57,6 +57,8 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n WHERE k.place <= i.indnkeyatts) AS k
    WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
      AND i.indpred IS NULL AND i.indexprs IS NULL) AS uniques,
+  (SELECT jsonb_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+     AND NOT a.attisdropped AND NOT a.attnotnull) AS nullable,
   (SELECT jsonb_agg(a.attname ORDER BY k.place) FROM pg_index i
    CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n
@@ -113,8 +115,19 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
                     AND CASE l.relreplident WHEN 'i' THEN i.indisreplident
                         WHEN 'd' THEN i.indisprimary ELSE false END),
        'indexes', (SELECT jsonb_object_agg(i.indexrelid, jsonb_build_array(i.xmin::text,
-                       md5(to_jsonb(i)::text))) FROM pg_index i
-                   WHERE i.indrelid = l.oid AND i.indisunique AND i.indimmediate)))
+                       md5(to_jsonb(i)::text)))
+                   FROM pg_index i WHERE i.indrelid = l.oid AND i.indisunique AND i.indimmediate),
+       'guards', CASE WHEN l.relreplident = 'f' THEN (
+           SELECT jsonb_object_agg(coalesce('constraint ' || k.oid, 'index ' || x.oid), jsonb_build_array(
+               (SELECT jsonb_agg(a.attname) FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
+                JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = k.n WHERE k.place <= i.indnkeyatts),
+               i.xmin = x.xmin AND NOT EXISTS (
+                   SELECT FROM pg_attribute a WHERE a.attrelid = x.oid AND a.xmin = x.xmin)))
+           FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+           LEFT JOIN pg_constraint k ON k.conrelid = i.indrelid AND k.conindid = x.oid
+               AND k.contype IN ('p', 'u')
+           WHERE i.indrelid = l.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+             AND i.indpred IS NULL AND i.indexprs IS NULL) END))
    FROM (SELECT t.relid FROM leaves_of(c) t UNION ALL SELECT c.oid WHERE c.relkind = 'r') u
    JOIN pg_class l ON l.oid = u.relid JOIN pg_namespace n ON n.oid = l.relnamespace) AS units,
   (SELECT jsonb_build_array(m.oid::bigint, m.xmin::text,

@@ -13,6 +13,9 @@ from headrace.model.errors import SourceError
 
 __all__ = ["Pulse"]
 
+_LONGEST_S = 5
+"""Who waits for an answer that takes longer learns that it takes so long: somebody may want it to stop."""
+
 
 class Pulse:
     """Measures the question alone: to connect takes long where the database is far away, however idle it is.
@@ -27,16 +30,19 @@ class Pulse:
         self._connection: Session | None = None
 
     def __call__(self) -> float:
-        """Return how long an answer takes, seconds.
+        """Return how long an answer takes, seconds; of one that takes too long, how long it was waited for.
 
         Raises:
             SourceError: When the database lets nobody in, or does not answer; the next call connects anew.
         """
         if self._connection is None:
             self._connection = self._kept.enter_context(self._opened())
+            self._connection.execute(f"SET statement_timeout = '{_LONGEST_S}s'")
         began = time.monotonic()
         try:
             self._connection.execute("SELECT count(*) FROM pg_publication")
+        except psycopg.errors.QueryCanceled:
+            return time.monotonic() - began
         except psycopg.Error as error:
             self.close()
             raise SourceError(

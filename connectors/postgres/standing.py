@@ -85,6 +85,12 @@ def _ambiguous(schema: TableSchema, now: Mapping[str, Any], version: int) -> Ite
         mend = f"ALTER TABLE {schema.table.quoted} {what} ({listed});"
         yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
         return
+    if loose := [name for name in schema.key if name in (now["nullable"] or ())]:
+        said = f"NULL is allowed in {', '.join(loose)} of its key: rows with NULL there are taken for one"
+        required = ", ".join(f"ALTER {quoted(name)} SET NOT NULL" for name in loose)
+        mend = f"ALTER TABLE {schema.table.quoted} {required};"
+        yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
+        return
     for unit in _tables(now):
         if not unit["guarded"] and unit["identity"] != "d":  # of which Postgres refuses updates
             said = f"no index of its partition {unit['name']} tells its rows apart at each moment"
@@ -171,10 +177,29 @@ def taken_back(
         again = again or _remade(old.get("anchor"), unit["anchor"])
         # Without an index only the table's own row tells; a GRANT that changes nothing looks the same.
         same = old["version"] != unit["version"] and old["said"] == unit["said"]
+        if _reguarded(schema, old.get("guards"), unit["guards"]):
+            said = "what makes its key unique was made anew: two rows may have been taken for one meanwhile"
+            yield Trouble(schema.table, "IDENTITY_TAKEN_BACK", True, said)
+            return
         if again or (full and unit["identity"] == "f" and same):
             said = "its replica identity may have been another one for a while"
             yield Trouble(schema.table, "IDENTITY_TAKEN_BACK", True, said)
             return
+
+
+def _reguarded(schema: TableSchema, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> bool:
+    """Return whether no index that told rows of one key apart is there any more, and others are that do.
+
+    Only where the log tells whole rows: elsewhere the index is that of the replica identity. REINDEX
+    CONCURRENTLY puts another index beneath a constraint; what else it has made took its place at one moment.
+    """
+    if not before or not now:  # facts of an older version have none, too
+        return False
+    was, are = (
+        {one for one, (columns, _) in guards.items() if set(columns) <= set(schema.key)}
+        for guards in (before, now)
+    )
+    return bool(was and are) and was.isdisjoint(are) and not any(now[one][1] for one in are)
 
 
 def _remade(before: list[Any] | None, now: list[Any] | None) -> bool:

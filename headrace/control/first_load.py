@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 
 from connectors.base import Capture
 from headrace.control.alone import somebody_works
+from headrace.control.arrived import unarrived
 from headrace.control.capture import capture_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 Say = Callable[[str], None]
+_UNARRIVED = "FIRST_LOAD_UNARRIVED"
 _WHY_AGAIN = "the first snapshot was broken off and began again"
 _WHY_LARGE = "the first load of large tables"
 _BEGINS_WITHIN_S = 120.0
@@ -71,10 +73,13 @@ def note_loaded(registry: Registry, kafka: Kafka, capture: Capture, entry: Sourc
         return False
     if registry.source(entry.name).loaded_ms is not None:
         return True  # another has noted it, and a run may have healed it since
+    left = _topics(registry, entry, LEFT_TO_RUN) | _topics(registry, entry, FIRST_LOAD)
+    read = [table for table in entry.tables if table.topic not in left]
     if snapshot.attempts > 1:
-        left = _topics(registry, entry, LEFT_TO_RUN)
-        read = [table.topic for table in entry.tables if table.topic not in left]
-        record(registry, entry, read, RESTARTED, _begun_again(entry))
+        record(registry, entry, [table.topic for table in read], RESTARTED, _begun_again(entry))
+    for topic, why in unarrived(kafka, read, snapshot).items():
+        again = read_anew(entry, [table.schema for table in read if table.topic == topic])
+        record(registry, entry, [topic], _UNARRIVED, Verdict(State.RESYNC_REQUIRED, why, again))
     registry.loaded(entry)
     return True
 

@@ -43,11 +43,13 @@ class Followed:
 
     Args:
         changed: What had changed.
+        lacking: Tables of which a sink has rows of before that are not as they are to be.
         refused: Targets that cannot be given the table's new shape, with the reason; a run makes them anew.
         away: Sinks that could not follow, with the reason. What they lack is noted.
     """
 
     changed: Changes
+    lacking: Collection[TableId] = ()
     refused: Mapping[Target, SinkError] = field(default_factory=dict)
     away: Mapping[str, SinkError] = field(default_factory=dict)
 
@@ -60,7 +62,7 @@ def refresh(
     Args:
         context: The installation.
         name: The source.
-        read_anew: Whether tables with new columns are read anew, so that older rows get their values. Until
+        read_anew: Whether tables are read anew of which older rows lack values, or are to lose some. Until
             that is done, now or by a resnapshot later, these tables are ``resync_required``.
         say: Told what happens.
 
@@ -70,7 +72,7 @@ def refresh(
             old shape, as ``resync_required``; all others have followed.
     """
     done = follow(context, name, say=say)
-    grown = done.changed.grown
+    grown = [*done.lacking]
     sinks = [sink.name for sink in Registry(context.registry).sinks(name) if sink.name not in done.away]
     if grown and read_anew and (sinks or not done.away):
         say(f"reading {len(grown)} tables anew")
@@ -149,7 +151,8 @@ def follow(
             recreated=change.recreated,
         )
     _tell_refused(registry, registry.source(name), refused)
-    return Followed(changed, refused, away)
+    lacking = {table for sink in behind for table in _lacking(sink, changed)}
+    return Followed(changed, [*dict.fromkeys((*changed.grown, *sorted(lacking)))], refused, away)
 
 
 def _followed_types(
@@ -263,10 +266,10 @@ def _register(registry: Registry, name: str, changed: Mapping[TableId, TableChan
 
 
 def _note_lacking(context: Context, registry: Registry, sinks: Sequence[SinkEntry], changed: Changes) -> None:
-    """Note that rows of before lack what has been added."""
+    """Note that rows of before are not as they are to be."""
     for sink in sinks:
-        grown = {table for table, change in changed.sinks[sink.name].items() if change.grown}
-        topics = [t.topic for t in registry.source(sink.source).tables if t.schema.table in grown]
+        lacking = _lacking(sink, changed)
+        topics = [t.topic for t in registry.source(sink.source).tables if t.schema.table in lacking]
         if topics:
             ends = Kafka(context.kafka_bootstrap).ends(topics)
             registry.incomplete(sink.name, {topic: end for (topic, _), (_, end) in ends.items()})

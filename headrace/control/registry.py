@@ -55,8 +55,6 @@ __all__ = [
 _VERSION = 10
 _OLDER = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 """Versions that lack only tables, which are made, and columns, which are added."""
-_READ_WHOLE = ("applying", "sweeping", "unfinished", "completed")
-"""Phases of a run that has read its tables whole."""
 _LARGEST = 2**63 - 1
 """The largest number that SQLite knows."""
 _EPOCH_BEGINNING_S = 1_767_225_600  # 2026-01-01
@@ -214,25 +212,6 @@ class Registry:
             if found is not None and (in_gap or not found.gap):
                 found.heard = offset
 
-    def reread(self, source: str) -> dict[str, tuple[list[int], list[int]]]:
-        """Return topic → marks and ends, by partition, of its last resnapshot that was read whole.
-
-        From the marks on the topic tells of every live row; before them, also of rows that are gone
-        without a record of their end.
-        """
-        names = {table.topic: str(table.schema.table) for table in self.source(source).tables}
-        query = select(ResnapshotEntry).where(ResnapshotEntry.source == source)
-        with self.begin() as session:
-            runs = session.scalars(query.order_by(ResnapshotEntry.begun_ms)).all()
-        return {
-            topic: (_each(marks), _each(run.plan["ends"][topic]))
-            for run in runs
-            for topic, marks in run.plan["marks"].items()
-            if topic in (run.plan.get("ends") or {})
-            # One that was ended later may have swept, and healed, some of its tables.
-            and (run.phase in _READ_WHOLE or _is_swept(run, names.get(topic, "")))
-        }
-
     def next_epoch(self, topic: str, *, above: int | None = None) -> int:
         """Return an epoch above every earlier one of the topic, and above ``above``; remember it.
 
@@ -371,16 +350,6 @@ def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 30000"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-
-
-def _each(told: int | list[int]) -> list[int]:
-    """Return offsets by partition; one alone is of a topic that has one."""
-    return [told] if isinstance(told, int) else told
-
-
-def _is_swept(run: ResnapshotEntry, table: str) -> bool:
-    """Return whether a run has swept a table at any sink."""
-    return any(table in tables for tables in run.counts.get("swept", {}).values())
 
 
 def _add_columns(session: Session) -> None:

@@ -10,6 +10,7 @@ from headrace.control.context import Context
 from headrace.control.desk import ask
 from headrace.control.progress import wait_settled
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
+from headrace.control.runs.passed import reread
 from headrace.control.runs.repository import active, topics_of
 from headrace.control.verdicts import UNTIL_READ, standing
 from headrace.model.position import Position
@@ -55,12 +56,12 @@ def marks_to_pass(registry: Registry, source: str, tables: Sequence[SourceTableE
 
     One without marks was the table's first load: nothing stands before it.
     """
-    reread = registry.reread(source)
+    passed = reread(registry, source)
     return {
         table.topic: Swept(marks=tuple(marks), ends=tuple(ends))
         for table in tables
-        if table.topic in reread
-        for marks, ends in (reread[table.topic],)
+        if table.topic in passed
+        for marks, ends in (passed[table.topic],)
         if any(marks)
     }
 

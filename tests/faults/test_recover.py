@@ -24,6 +24,7 @@ from headrace.control.connect import Connect
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.control.runs import start as runs
+from headrace.control.runs.passed import reread
 from headrace.control.runs.repository import run_of
 from headrace.model.errors import SourceError, StackError
 from sinks.elasticsearch import ElasticsearchSink
@@ -227,7 +228,7 @@ def test_a_dropped_slot_is_recovered_while_the_sinks_go_on_serving(mirror: Mirro
     # What was done before is kept, and counts for nothing any more.
     kept = run_of(registry, before.id)
     assert (kept.phase, kept.counts, kept.ended_ms) == (before.phase, before.counts, before.ended_ms)
-    assert registry.reread("mend") == {}
+    assert reread(registry, "mend") == {}
 
 
 def test_an_interrupted_recovery_goes_on_and_is_not_green_before(

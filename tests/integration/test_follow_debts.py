@@ -92,10 +92,21 @@ def test_a_followers_run_that_a_person_aborts_is_not_begun_again(mirror: Mirror)
         until(lambda: run_of(Registry(mirror.context.registry), run.id).phase == "aborted")
     until(lambda: not is_owing(mirror))
     again = f"headrace resnapshot {NAME} public.things"
-    unread = {(lag.State.DEGRADED, again), (lag.State.STREAMING, "")}
+    unread = {(lag.State.RESYNC_REQUIRED, again), (lag.State.STREAMING, "")}
     until(lambda: told(mirror) == unread, why=lambda: told(mirror))
     done(mirror, again)
     assert_equal(mirror, "things", "v")
+
+
+def test_who_refreshes_before_a_follower_does_takes_old_values_away_too(mirror: Mirror) -> None:
+    mirror.database.run("ALTER TABLE things ADD COLUMN brief int DEFAULT 6")
+    until(lambda: all(row.get("brief") == 6 for row in mirror.stored("things")[f"{NAME}search"].values()))
+    mirror.settle()
+    mirror.database.run("ALTER TABLE things DROP COLUMN brief")
+    done(mirror, f"headrace source refresh {NAME}")
+    mirror.settle()
+    left = [key for key, row in mirror.stored("things")[f"{NAME}search"].items() if "brief" in row]
+    assert left == []
 
 
 def test_a_followers_run_that_asks_is_waited_for_by_nobody(mirror: Mirror) -> None:

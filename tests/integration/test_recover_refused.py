@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -21,6 +22,9 @@ from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.registered import lonely, register
 from tests.support.servers import MAJORS, postgres_server
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 pytestmark = [pytest.mark.stack, pytest.mark.deep]
 
@@ -129,6 +133,28 @@ def test_a_right_to_make_all_anew_that_is_gone(context: Context, database: Datab
     pasted(database, error)
     assert "SOURCE_CREATE_RIGHT" not in told(context)
     goes_on(context, database)
+
+
+@pytest.mark.parametrize(
+    ("shut", "code"),
+    [
+        pytest.param((f"REVOKE SELECT ON t FROM {ROLE}",), "SOURCE_SELECT_RIGHT", id="right"),
+        pytest.param(
+            ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "ALTER TABLE t FORCE ROW LEVEL SECURITY"),
+            "SOURCE_ROW_SECURITY",
+            id="row security",
+        ),
+    ],
+)
+def test_rows_that_our_role_may_not_read_any_more(
+    context: Context, database: Database, shut: tuple[LiteralString, ...], code: str
+) -> None:
+    register(context, "shop", of_role(database), T, U)
+    database.run(*shut)
+    error = refused(context, database)
+    assert error.code == code
+    pasted(database, error)
+    assert recover.plan(context, "shop").refused is None
 
 
 def test_an_event_trigger_that_lets_nothing_be_dropped(context: Context, database: Database) -> None:

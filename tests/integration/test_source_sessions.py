@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from connectors.postgres import PostgresSource
+from connectors.postgres import PostgresSource, pulse
 from connectors.postgres.fence import first_statements
 from headrace.config.source import SourceSettings
 from headrace.control import lag, source
@@ -158,6 +158,18 @@ def test_a_database_that_is_far_away_is_not_taken_for_a_slow_one(database: Datab
                 source.answer_seconds()
             line.far_s = 0.0
             assert (away.value.code, source.answer_seconds() > 0) == ("SOURCE_UNREACHABLE", True)
+
+
+def test_who_measures_a_database_that_hangs_is_told_so_soon(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pause and abort of a run wait for the answer."""
+    monkeypatch.setattr(pulse, "_LONGEST_S", 1)
+    with psycopg.connect(database.dsn) as other, closing(PostgresSource(database.dsn)) as source:
+        other.execute("LOCK TABLE pg_publication IN ACCESS EXCLUSIVE MODE")
+        assert source.answer_seconds() >= 1
+        other.rollback()
+        assert source.answer_seconds() > 0
 
 
 def test_the_last_key_is_read_however_many_threads_read(context: Context, database: Database) -> None:

@@ -91,6 +91,24 @@ def test_each_is_seen_for_its_table_and_nothing_else_is(database: Database) -> N
         source.teardown(capture)
 
 
+def test_a_declared_key_that_allows_null_is_told_until_it_does_not(database: Database) -> None:
+    database.run("ALTER TABLE back REPLICA IDENTITY FULL")
+    source, table = PostgresSource(database.dsn), TableId("public", "back")
+    capture = Capture(NAME, tuple(source.catalogue([table], {table: ("email",)})), "placeholder", "password")
+    source.setup(capture)
+    watch = source.watch(capture)
+    try:
+        facts = watch.look({}).facts
+        database.run("ALTER TABLE back ALTER email DROP NOT NULL")
+        (told,) = watch.look(facts).troubles
+        assert (told.code, told.lost, told.lasts) == ("KEY_NOT_UNIQUE", True, True)
+        database.run(told.statement)
+        assert not any(one.lasts for one in watch.look(watch.look({}).facts).troubles)
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
 def test_a_lock_upon_one_table_keeps_no_other_from_being_looked_at(database: Database) -> None:
     """An index that is made takes an hour; the table cannot be taken out of the publication meanwhile."""
     source, capture = captured(database)

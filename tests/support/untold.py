@@ -46,6 +46,8 @@ CREATE TYPE colour AS ENUM ('red', 'blue');
 CREATE TABLE coloured (id int PRIMARY KEY, v colour);
 CREATE TABLE twice (id int PRIMARY KEY, v text);
 ALTER TABLE twice REPLICA IDENTITY FULL;
+CREATE TABLE shared (id int PRIMARY KEY, v text);
+ALTER TABLE shared REPLICA IDENTITY FULL;
 CREATE TABLE loose (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
 CREATE TABLE loose_a PARTITION OF loose FOR VALUES FROM (0) TO (100);
 CREATE TABLE unlogged (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
@@ -83,6 +85,7 @@ INSERT INTO rounded SELECT i, i + 0.25 FROM generate_series(1, 9) i;
 INSERT INTO rekeyed SELECT i, 'e' || i FROM generate_series(1, 9) i;
 INSERT INTO remade SELECT i, 'e' || i FROM generate_series(1, 9) i;
 INSERT INTO quiet SELECT i, 'v' FROM generate_series(1, 9) i;
+INSERT INTO shared SELECT i, 'v' FROM generate_series(1, 9) i;
 INSERT INTO cut SELECT i, 'v' FROM generate_series(1, 9) i;
 CREATE TABLE attached (LIKE came INCLUDING ALL);
 INSERT INTO attached VALUES (150, 'had been there');
@@ -121,6 +124,8 @@ QUIET = (
         "REINDEX TABLE quiet",
         "REINDEX TABLE CONCURRENTLY quiet",
         "REINDEX TABLE CONCURRENTLY cut",
+        "REINDEX TABLE CONCURRENTLY shared",
+        "VACUUM FULL shared",
         "VACUUM FULL parted",
         "VACUUM FULL single",
         "ALTER TYPE mood ADD VALUE 'sent'",
@@ -144,6 +149,8 @@ MADE, USED = "CREATE UNIQUE INDEX", "ALTER TABLE remade REPLICA IDENTITY USING I
 OTHER = f"{MADE} other_id ON remade (email); {USED} other_id"
 # One transaction: what stands between semicolons without a space is not taken apart.
 AGAIN = f"DROP INDEX remade_id;{MADE} remade_id ON remade (id);{USED} remade_id;DROP INDEX other_id"
+UNKEYED = "ALTER TABLE shared DROP CONSTRAINT shared_pkey"
+KEYED_AGAIN = "ALTER TABLE shared ADD PRIMARY KEY (id)"
 NAME_OF = "ALTER TABLE renamed RENAME"
 SWAP = (
     "ALTER TABLE north RENAME TO aside; ALTER TABLE south RENAME TO north; ALTER TABLE aside RENAME TO south"
@@ -207,6 +214,10 @@ UNTOLD = {
         f"{PAINT} 'red' TO 'pink'; INSERT INTO coloured VALUES (1, 'pink'); {PAINT} 'pink' TO 'red'",
     ),
     "twice": ("KEY_NOT_UNIQUE", "ALTER TABLE twice DROP CONSTRAINT twice_pkey"),
+    "shared": (
+        "IDENTITY_TAKEN_BACK",
+        f"{UNKEYED}; INSERT INTO shared VALUES (1, 'w'); DELETE FROM shared WHERE v = 'w'; {KEYED_AGAIN}",
+    ),
     "loose": ("TABLE_UNLOGGED", "ALTER TABLE loose_a SET UNLOGGED"),
     "unlogged": (
         "TABLE_UNLOGGED",

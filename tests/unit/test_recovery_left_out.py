@@ -29,6 +29,7 @@ from headrace.control.recovery.left_out import LeftOut
 from headrace.control.registry import ResnapshotEntry, now_ms
 from headrace.control.runs import asking, repository, worker
 from headrace.control.runs import job as runs_job
+from headrace.control.runs.passed import reread
 from headrace.control.runs.repository import Phase, active, leave_behind, run_of
 from headrace.control.verdicts import LEFT_OUT, State, healed, standing
 from headrace.model.errors import SinkError, UsageError
@@ -249,13 +250,13 @@ def test_runs_of_a_former_life_are_kept_and_nobody_works_on_them(job: Job, phase
     run = ResnapshotEntry(id="r", source="shop", phase=phase.value, begun_ms=10, plan=plan, counts=counts)
     with registry.begin() as session:
         session.add(run)
-    assert registry.reread("shop")
+    assert reread(registry, "shop")
     with registry.begin() as session:
         leave_behind(session, "shop")
     kept = run_of(registry, "r")
     assert kept.phase == ("completed" if phase is Phase.COMPLETED else "aborted")
     assert kept.counts == counts
-    assert registry.reread("shop") == {}
+    assert reread(registry, "shop") == {}
     assert not active(registry, "shop")
     worker.work(runs_job.Job(job.context, "r", registry, Kafka("")))
     with pytest.raises(UsageError, match="Run r has ended: shop was recovered"):

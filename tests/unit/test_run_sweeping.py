@@ -19,7 +19,8 @@ from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now
 from headrace.control.runs import sweeping, table_sweep
 from headrace.control.runs.counted import NOTHING_GOES
 from headrace.control.runs.job import Aborted, Job, Paused
-from headrace.control.runs.repository import SWEEP_LARGE, Phase, change, count, insert, topics_left
+from headrace.control.runs.passed import reread
+from headrace.control.runs.repository import SWEEP_LARGE, Phase, change, count, go_on, insert, topics_left
 from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
 from headrace.control.verdicts import State, Verdict, record, standing
 from headrace.model.errors import SinkError, UsageError
@@ -212,7 +213,18 @@ def test_an_abort_leaves_only_what_was_not_swept(shop: Shop) -> None:
     left = {(found.sink, found.topic) for found in standing(shop.registry, "shop") if found.code == UNSWEPT}
     assert left == {("two", B), ("two", C)}
     change(shop.registry, shop.job.name, phase=Phase.ABORTED)
-    assert shop.registry.reread("shop") == {topic: ([5], [10]) for topic in topics}, "all were swept at one"
+    assert reread(shop.registry, "shop") == {topic: ([5], [10]) for topic in topics}, "all were swept at one"
+
+
+def test_what_a_run_had_swept_before_it_failed_is_known_to_sinks_that_come_later(shop: Shop) -> None:
+    count(shop.registry, shop.job.name, "swept", "one", {"public.a": 3})
+    change(shop.registry, shop.job.name, phase=Phase.FAILED)
+    assert reread(shop.registry, "shop") == {A: ([5], [10])}
+    go_on(shop.registry, shop.job.name, sweep_many=False)
+    change(shop.registry, shop.job.name, phase=Phase.ABORTED, counts={})
+    assert reread(shop.registry, "shop") == {A: ([5], [10])}
+    shop.begin([A], mark=20)
+    assert reread(shop.registry, "shop")[A] == ([20], [25])
 
 
 def test_an_abort_is_heeded_while_a_store_does_not_come_to_a_sweep(shop: Shop) -> None:
@@ -354,4 +366,4 @@ def test_a_table_that_a_run_has_finished_everywhere_is_not_busy(shop: Shop) -> N
     assert busy.value.code == "RESNAPSHOT_TABLE_BUSY"
     assert f"at {B} already" in busy.value.message
     shop.begin([A], mark=20)
-    assert shop.registry.reread("shop")[A] == ([20], [25])
+    assert reread(shop.registry, "shop")[A] == ([20], [25])

@@ -19,13 +19,16 @@ def refuse_unready(context: Context, entry: SourceEntry) -> None:
 
     Raises:
         SourceError: When another database has a slot of the source's name (``SOURCE_SLOT_TAKEN``), or the
-            database would not let us remove what is ours and make it anew, with every reason.
+            database would not let us remove what is ours and make it anew, or read every row, with every
+            reason.
     """
     source, capture = source_of(context, entry), capture_of(context, entry)
     if taken := slot_taken(context, entry, source.hold(capture)):
         raise taken
+    # What our role cannot read would end the load when the former slot is gone.
+    unread = source.rights_now([schema.table for schema in capture.tables])
     try:
-        refuse_unfit(source.check_anew(capture))
+        refuse_unfit([*source.check_anew(capture), *unread.values()])
     except SourceError as error:
         error.hint += f"\nThen: {again(entry.name)}"
         raise

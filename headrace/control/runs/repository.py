@@ -11,8 +11,16 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
+from headrace.control.registry import (
+    Registry,
+    ResnapshotEntry,
+    SinkEntry,
+    SourceEntry,
+    SourceTableEntry,
+    now_ms,
+)
 from headrace.control.remedies import read_anew
+from headrace.control.runs.passed import passed_by
 from headrace.control.verdicts import State, Verdict, record, standing
 from headrace.model.errors import HeadraceError, SinkError, SourceError, UsageError, named
 
@@ -284,6 +292,9 @@ def go_on(registry: Registry, name: str, *, sweep_many: bool) -> ResnapshotEntry
             phase = Phase.SWEEPING
         elif phase is Phase.FAILED:  # what it was told may not be all there is
             phase = Phase.QUEUED
+            tables = session.get_one(SourceEntry, run.source).tables
+            # What it had swept stays swept at sinks that go on; those that come later have to know.
+            plan["passed"] = {topic: [*told] for topic, told in passed_by(run, tables).items()}
             plan |= {"marks": {}, "asked": False, "ends": None}
         run.plan, run.phase, run.wanted = plan, phase.value, ""
         run.error, run.reason, run.ended_ms = None, "", None

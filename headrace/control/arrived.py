@@ -1,0 +1,42 @@
+"""Whether the rows that a first snapshot has read have come to where sinks look for them.
+
+The connector finds tables, and names topics, by rules of its own. Where these are others than ours, a table
+looks like an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headrace.control.kafka import Kafka
+from headrace.control.registry import SourceTableEntry
+from headrace.control.snapshot import Snapshot
+
+__all__ = ["unarrived"]
+
+
+def unarrived(kafka: Kafka, tables: Collection[SourceTableEntry], snapshot: Snapshot) -> dict[str, str]:
+    """Return topic → what is wrong, of tables of which a snapshot that is complete has not brought all.
+
+    What is streamed meanwhile counts as well: more records than rows prove nothing, fewer do.
+
+    Args:
+        kafka: Where the topics are.
+        tables: Those that the snapshot was to read.
+        snapshot: What the connector has told of it.
+
+    Raises:
+        StackError: When Kafka does not answer.
+    """
+    told: dict[str, int] = {}
+    for (topic, _), (_, high) in kafka.ends([table.topic for table in tables]).items():
+        told[topic] = told.get(topic, 0) + high
+    wrong = {}
+    for table in tables:
+        rows = snapshot.scanned.get(str(table.schema.table))
+        if rows is None:
+            wrong[table.topic] = "the connector has not read it: it does not find a table of that name"
+        elif told.get(table.topic, 0) < rows:
+            arrived = f"{told.get(table.topic, 0):,} records have come into its topic"
+            wrong[table.topic] = f"the connector has read {rows:,} rows of it, and {arrived}"
+    return wrong
