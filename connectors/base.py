@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from connectors.row_count import RowCount
 from headrace.config.source import SourceSettings
 from headrace.model.finding import Finding
 from headrace.model.key import Key
@@ -386,7 +387,7 @@ class Source(Protocol):
         """Return about how many rows the tables hold, by the database's statistics."""
         ...
 
-    def count_rows(self, capture: Capture, table: TableId) -> int:
+    def count_rows(self, capture: Capture, table: TableId) -> RowCount:
         """Return how many rows of a table our role sees now; takes a scan of it, however long that is.
 
         Raises:

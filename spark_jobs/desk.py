@@ -5,6 +5,7 @@ A request is a file; its answer is a file of the same name. One that was asked f
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import PipelineSpec, write_private
-from headrace.config.request import Request
+from headrace.config.request import WAITED_FOR, Request
 from headrace.model.change import Ignored, Origin, Record
 from headrace.model.errors import HeadraceError, Retry, SinkError, SinkUnavailable, named, naming
+from headrace.model.key import Key
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
 from headrace.model.schema import TableSchema
@@ -76,7 +78,9 @@ class Desk:
                 request = Request.model_validate_json(path.read_bytes())
                 wanted = bool(request.replay or request.sweep)
                 with self._turn, naming(self._spec.source, self._spec.sink):
-                    if not path.exists():  # nobody waits for it any more: nothing may be done
+                    if not _is_waited_for(path):  # nothing may be done
+                        path.unlink(missing_ok=True)
+                        path.with_suffix(WAITED_FOR).unlink(missing_ok=True)
                         continue
                     answer = self._answer(request)
             except Exception as error:  # noqa: BLE001 - whatever it is; a request that stays is tried for ever
@@ -117,7 +121,7 @@ class Desk:
         self._requested.look(stored)
         return {topic for topic, _ in lost(stored, settled)}
 
-    def _sweep(self, request: Request, holds: Holds) -> dict[str, dict[str, int]]:
+    def _sweep(self, request: Request, holds: Holds) -> dict[str, dict[str, Any]]:
         """Remove what a run has shown to be gone; return per table how many rows there were and went."""
         sink, tables = sink_of(self._holding.pipeline())
         schemas = {str(schema.table): schema for schema in tables.schemas.values()}
@@ -127,8 +131,11 @@ class Desk:
             schema, marks = schemas[table], [Position.from_version(version) for version in versions]
             older, removed = [sink.count(schema, mark) for mark in marks], 0
             total = sink.count(schema)
+            stored = sink.progress([(topics[table], partition) for partition in range(len(marks))])
+            settled = [stored.get((topics[table], n), -1) + 1 for n in range(len(marks))]
             rows, share = request.sweep_limit or (sum(older), 1.0)
-            allowed = sum(older) <= max(rows, share * total)
+            kept = _kept(sink, schema, holds, marks) if any(older) else 0
+            allowed = not kept and sum(older) <= max(rows, share * total)
             if allowed:
                 # Before it is done, and also where nothing is left to do: a backup may hold what is gone.
                 swept = self._requested.swept(topics[table], versions)
@@ -138,7 +145,14 @@ class Desk:
                 sink.settle(swept)
                 for mark in marks:
                     holds.empty(table, mark)
-            told[table] = {"older": sum(older), "total": total, "removed": removed, "refused": not allowed}
+            told[table] = {
+                "older": sum(older),
+                "total": total,
+                "removed": removed,
+                "refused": not allowed,
+                "settled": settled,
+                "kept": kept,
+            }
         return told
 
     def _replay(self, request: Request, lacking: Collection[str], holds: Holds) -> Report:
@@ -161,6 +175,32 @@ class Desk:
             wanted = {LetterId(*place) for place in places}
             file = self._spec.dead_letters / Path(name).name
             yield from (letter for letter in read_letters(file) if letter.id in wanted)
+
+
+def _is_waited_for(path: Path) -> bool:
+    """Return whether somebody waits for the answer to a request; who was killed has left it behind."""
+    try:
+        with path.with_suffix(WAITED_FOR).open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return path.exists()
+    except FileNotFoundError:  # one that asks for no answer, or of an older version
+        return path.exists()
+    return False
+
+
+def _kept(sink: Sink, schema: TableSchema, holds: Holds, marks: Sequence[Position]) -> int:
+    """Return how many rows would go whose newer change the store has refused: they are not gone."""
+    table = str(schema.table)
+    behind = [Key.of_id(row) for row in holds.held.get(table, ()) if holds.missing(table, row)]
+    mine = [key for key in behind if len(key.parts) == len(schema.key)]
+    stored = sink.rows(schema, mine) if mine else {}
+    return sum(any(_is_older(row.version, mark) for mark in marks) for row in stored.values())
+
+
+def _is_older(version: int, mark: Position) -> bool:
+    """Return whether a row is of the mark's partition and older."""
+    return mark.floor <= version < mark.version
 
 
 def _refuse_left(sink: Sink, schema: TableSchema, marks: Sequence[Position]) -> None:

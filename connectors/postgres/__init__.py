@@ -37,6 +37,7 @@ from connectors.postgres.properties import CONNECTOR_CLASS, connector_properties
 from connectors.postgres.pulse import Pulse
 from connectors.postgres.session import Session, session
 from connectors.postgres.watch import PostgresWatch
+from connectors.row_count import RowCount
 from connectors.watch import Watch
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding, Severity
@@ -289,13 +290,14 @@ class PostgresSource:
         with self._session() as connection:
             return catalogue.estimate_rows(connection, tables)
 
-    def count_rows(self, capture: Capture, table: TableId) -> int:
+    def count_rows(self, capture: Capture, table: TableId) -> RowCount:
         with self._session() as connection:
             yielding(connection, capture.connector)
             return catalogue.count_rows(connection, table)
 
     def select(self, statement: str) -> list[dict[str, object]]:
         with self._session() as connection:
-            connection.execute("RESET search_path")  # names in a person's statement are theirs
+            # Names in a person's statement are theirs, and so is the way to its rows.
+            connection.execute("RESET search_path; RESET enable_hashjoin; RESET enable_mergejoin")
             cursor = connection.execute(statement.encode())
             return list(cursor.fetchall()) if cursor.description else []

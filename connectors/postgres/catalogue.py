@@ -23,6 +23,7 @@ from connectors.postgres.types import (
     too_wide,
     wants_full,
 )
+from connectors.row_count import RowCount
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
 from headrace.model.pasted import word
@@ -159,11 +160,14 @@ def estimate_rows(connection: Session, tables: Sequence[TableId]) -> dict[TableI
     return {table: max(row["estimate"], row["leaves"]) for table, row in located.items()}
 
 
-def count_rows(connection: Session, table: TableId) -> int:
+def count_rows(connection: Session, table: TableId) -> RowCount:
     """Return how many rows of a table, of all its partitions, our role sees."""
-    counting = sql.SQL("SELECT count(*) AS rows FROM {}").format(identifier(table))
-    (found,) = rows(connection, counting)
-    return int(found["rows"])
+    counting = sql.SQL("SELECT count(*) AS rows, pg_current_snapshot()::text AS snapshot FROM {}")
+    (found,) = rows(connection, counting.format(identifier(table)))  # one statement, and one moment
+    floor, ceiling, running = found["snapshot"].split(":")
+    return RowCount(
+        int(found["rows"]), int(floor), int(ceiling), frozenset(map(int, filter(None, running.split(","))))
+    )
 
 
 def missing_now(connection: Session, tables: Sequence[TableId]) -> dict[TableId, Finding]:

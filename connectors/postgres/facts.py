@@ -58,7 +58,9 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
    WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
      AND i.indpred IS NULL AND i.indexprs IS NULL) AS uniques,
   (SELECT jsonb_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
-     AND NOT a.attisdropped AND NOT a.attnotnull) AS nullable,
+     AND NOT a.attisdropped AND NOT (a.attnotnull AND NOT EXISTS (
+         SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'n'
+           AND k.conkey = ARRAY[a.attnum] AND NOT k.convalidated))) AS nullable,
   (SELECT jsonb_agg(a.attname ORDER BY k.place) FROM pg_index i
    CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n
@@ -117,11 +119,11 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
        'indexes', (SELECT jsonb_object_agg(i.indexrelid, jsonb_build_array(i.xmin::text,
                        md5(to_jsonb(i)::text)))
                    FROM pg_index i WHERE i.indrelid = l.oid AND i.indisunique AND i.indimmediate),
-       'guards', CASE WHEN l.relreplident = 'f' THEN (
-           SELECT jsonb_object_agg(coalesce('constraint ' || k.oid, 'index ' || x.oid), jsonb_build_array(
-               (SELECT jsonb_agg(a.attname) FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
-                JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = k.n WHERE k.place <= i.indnkeyatts),
-               i.xmin = x.xmin AND NOT EXISTS (
+       'keepers', CASE WHEN l.relreplident = 'f' THEN (
+           SELECT jsonb_agg(jsonb_build_array(i.indexrelid::bigint, k.oid::bigint,
+               (SELECT jsonb_agg(a.attname) FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS c(n, place)
+                JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = c.n WHERE c.place <= i.indnkeyatts),
+               k.oid IS NULL AND i.xmin = x.xmin AND NOT EXISTS (
                    SELECT FROM pg_attribute a WHERE a.attrelid = x.oid AND a.xmin = x.xmin)))
            FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
            LEFT JOIN pg_constraint k ON k.conrelid = i.indrelid AND k.conindid = x.oid

@@ -16,8 +16,10 @@ from headrace.model.schema import TableId
 __all__ = ["check_declared", "check_primary"]
 
 _COLUMNS = """
-SELECT attname::text AS name, attnotnull AS required FROM pg_attribute
-WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+SELECT a.attname::text AS name, a.attnotnull AND NOT EXISTS (
+    SELECT FROM pg_constraint k WHERE k.conrelid = a.attrelid AND k.contype = 'n'
+      AND k.conkey = ARRAY[a.attnum] AND NOT k.convalidated) AS required
+FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
 """
 _INDEX = """
 SELECT x.relname::text AS name FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid

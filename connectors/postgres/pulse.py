@@ -37,9 +37,10 @@ class Pulse:
         """
         if self._connection is None:
             self._connection = self._kept.enter_context(self._opened())
-            self._connection.execute(f"SET statement_timeout = '{_LONGEST_S}s'")
         began = time.monotonic()
         try:
+            self._connection.execute(f"SET statement_timeout = '{_LONGEST_S}s'")
+            began = time.monotonic()
             self._connection.execute("SELECT count(*) FROM pg_publication")
         except psycopg.errors.QueryCanceled:
             return time.monotonic() - began

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from connectors.postgres.facts import Facts
@@ -177,7 +177,7 @@ def taken_back(
         again = again or _remade(old.get("anchor"), unit["anchor"])
         # Without an index only the table's own row tells; a GRANT that changes nothing looks the same.
         same = old["version"] != unit["version"] and old["said"] == unit["said"]
-        if _reguarded(schema, old.get("guards"), unit["guards"]):
+        if _left_alone(schema, old.get("keepers"), unit["keepers"]):
             said = "what makes its key unique was made anew: two rows may have been taken for one meanwhile"
             yield Trouble(schema.table, "IDENTITY_TAKEN_BACK", True, said)
             return
@@ -187,19 +187,23 @@ def taken_back(
             return
 
 
-def _reguarded(schema: TableSchema, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> bool:
+def _left_alone(
+    schema: TableSchema, before: Sequence[Sequence[Any]] | None, now: Sequence[Sequence[Any]] | None
+) -> bool:
     """Return whether no index that told rows of one key apart is there any more, and others are that do.
 
-    Only where the log tells whole rows: elsewhere the index is that of the replica identity. REINDEX
-    CONCURRENTLY puts another index beneath a constraint; what else it has made took its place at one moment.
+    Only where the log tells whole rows: elsewhere the index is that of the replica identity. An index may
+    have become a constraint's since, and REINDEX CONCURRENTLY may have put another one beneath a constraint.
+    What it has made without a constraint took its place at one moment.
     """
-    if not before or not now:  # facts of an older version have none, too
-        return False
     was, are = (
-        {one for one, (columns, _) in guards.items() if set(columns) <= set(schema.key)}
-        for guards in (before, now)
-    )
-    return bool(was and are) and was.isdisjoint(are) and not any(now[one][1] for one in are)
+        [(index, constraint, at_once) for index, constraint, columns, at_once in keepers or ()
+         if set(columns) <= set(schema.key)]
+        for keepers in (before, now)
+    )  # fmt: skip
+    known = {index for index, _, _ in was} | {constraint for _, constraint, _ in was} - {None}
+    lasted = any({index, constraint} & known or at_once for index, constraint, at_once in are)
+    return bool(was and are) and not lasted
 
 
 def _remade(before: list[Any] | None, now: list[Any] | None) -> bool:

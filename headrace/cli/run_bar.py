@@ -31,7 +31,8 @@ def shown(*, as_json: bool, console: Console = err) -> Iterator[Callable[[Resnap
         def look(run: ResnapshotEntry) -> None:
             read = sum(run.counts.get("read", {}).values())
             whole = run.phase not in (Phase.QUEUED.value, Phase.READING.value)
-            total = read if whole else max(run.plan.get("estimate", 0), read)
+            estimate = run.plan.get("estimate", 0)
+            total = read if whole else estimate if estimate > read else 0
             # Of how much is not known the bar only says that something is done.
             bar.update(task, description=words.of(run), completed=read, total=total or None)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Request"]
+__all__ = ["WAITED_FOR", "Request"]
+
+WAITED_FOR = ".waits"
+"""Ending of the file that whoever waits for an answer keeps locked: nothing is done for who has died."""
 
 
 class Request(BaseModel):

@@ -14,6 +14,7 @@ from headrace.model.schema import TableId
 __all__ = ["NAME", "SourceSettings", "valid_name"]
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_OF_COMMANDS = ("abort", "list", "pause", "resume", "show", "start", "wait")
 
 
 def valid_name(name: str, *, of: str) -> str:
@@ -24,6 +25,12 @@ def valid_name(name: str, *, of: str) -> str:
     Raises:
         UsageError: When it may not (``NAME_INVALID``).
     """
+    if of == "source" and name in _OF_COMMANDS:
+        raise UsageError(
+            f"“{name}” cannot name a source: `headrace resnapshot {name}` is a command of its own.",
+            code="NAME_INVALID",
+            hint=f"Choose another name, such as {name}_db.",
+        )
     if NAME.fullmatch(name):
         return name
     raise UsageError(

@@ -1,4 +1,4 @@
-"""Whether the rows that a first snapshot has read have come to where sinks look for them.
+"""Whether the rows that a snapshot has read have come to where sinks look for them.
 
 The connector finds tables, and names topics, by rules of its own. Where these are others than ours, a table
 looks like an empty one.
@@ -6,16 +6,16 @@ looks like an empty one.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from headrace.control.kafka import Kafka
 from headrace.control.registry import SourceTableEntry
 from headrace.control.snapshot import Snapshot
 
-__all__ = ["unarrived"]
+__all__ = ["too_few", "unarrived"]
 
 
-def unarrived(kafka: Kafka, tables: Collection[SourceTableEntry], snapshot: Snapshot) -> dict[str, str]:
+def unarrived(kafka: Kafka, tables: Iterable[SourceTableEntry], snapshot: Snapshot) -> dict[str, str]:
     """Return topic → what is wrong, of tables of which a snapshot that is complete has not brought all.
 
     What is streamed meanwhile counts as well: more records than rows prove nothing, fewer do.
@@ -29,6 +29,7 @@ def unarrived(kafka: Kafka, tables: Collection[SourceTableEntry], snapshot: Snap
         StackError: When Kafka does not answer.
     """
     told: dict[str, int] = {}
+    tables = list(tables)
     for (topic, _), (_, high) in kafka.ends([table.topic for table in tables]).items():
         told[topic] = told.get(topic, 0) + high
     wrong = {}
@@ -37,6 +38,10 @@ def unarrived(kafka: Kafka, tables: Collection[SourceTableEntry], snapshot: Snap
         if rows is None:
             wrong[table.topic] = "the connector has not read it: it does not find a table of that name"
         elif told.get(table.topic, 0) < rows:
-            arrived = f"{told.get(table.topic, 0):,} records have come into its topic"
-            wrong[table.topic] = f"the connector has read {rows:,} rows of it, and {arrived}"
+            wrong[table.topic] = too_few(rows, told.get(table.topic, 0))
     return wrong
+
+
+def too_few(rows: int, arrived: int) -> str:
+    """Return what is wrong when fewer records have arrived than rows were read."""
+    return f"the connector has read {rows:,} rows of it, and {arrived:,} records have come into its topic"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import write_private
-from headrace.config.request import Request
+from headrace.config.request import WAITED_FOR, Request
 from headrace.control.context import Context
 from headrace.control.runner import engine_state
 from headrace.model.errors import SinkError, SinkUnavailable
@@ -24,9 +26,13 @@ _HEED_EVERY_S = 0.5
 
 def leave(context: Context, sink: str, request: Request) -> Path:
     """Leave a request; the query takes it up when it can, and not before the engine runs."""
-    path = context.requests / sink / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
+    path = _place(context, sink)
     write_private(path, request.model_dump_json())
     return path
+
+
+def _place(context: Context, sink: str) -> Path:
+    return context.requests / sink / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
 
 
 def ask(
@@ -57,17 +63,33 @@ def ask(
             code="SINK_AT_REST",
             hint=f"headrace sink resume {sink}",
         )
-    path = leave(context, sink, request)
-    answer = path.with_suffix(".answer")
-    deadline, heeded = time.monotonic() + timeout, time.monotonic()
-    while time.monotonic() < deadline:
+    with _waiting(context, sink, request) as path:
+        return _answer(sink, path, time.monotonic() + timeout, heed)
+
+
+@contextmanager
+def _waiting(context: Context, sink: str, request: Request) -> Iterator[Path]:
+    """Leave a request for as long as its answer is waited for; a lock tells that, also when we are killed."""
+    path = _place(context, sink)
+    waits = path.with_suffix(WAITED_FOR)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with waits.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            write_private(path, request.model_dump_json())
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+            waits.unlink(missing_ok=True)
+
+
+def _answer(sink: str, path: Path, until_s: float, heed: Callable[[], object]) -> dict[str, Any]:
+    """Return what the query answers to a request until a monotonic time; see :func:`ask`."""
+    answer, heeded, began = path.with_suffix(".answer"), time.monotonic(), time.monotonic()
+    while time.monotonic() < until_s:
         if time.monotonic() - heeded >= _HEED_EVERY_S:
             heeded = time.monotonic()
-            try:
-                heed()
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
+            heed()
         if answer.exists() and not path.exists():
             said: dict[str, Any] = json.loads(answer.read_text())
             answer.unlink()
@@ -77,9 +99,8 @@ def ask(
                 raise kind(error["message"], code=error["code"], hint=error.get("hint", ""), table=table)
             return said
         time.sleep(_PAUSE_S)
-    path.unlink(missing_ok=True)
     raise SinkError(
-        f"Sink {sink} did not come to it within {timeout:.0f} s.",
+        f"Sink {sink} did not come to it within {until_s - began:.0f} s.",
         code="SINK_BUSY",
         hint="Its store may not answer; see `headrace lag`.",
     )

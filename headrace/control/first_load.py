@@ -31,6 +31,7 @@ from headrace.control.verdicts import (
     FIRST_LOAD,
     LEFT_TO_RUN,
     RESTARTED,
+    UNARRIVED,
     State,
     Verdict,
     record,
@@ -51,7 +52,6 @@ __all__ = [
 ]
 
 Say = Callable[[str], None]
-_UNARRIVED = "FIRST_LOAD_UNARRIVED"
 _WHY_AGAIN = "the first snapshot was broken off and began again"
 _WHY_LARGE = "the first load of large tables"
 _BEGINS_WITHIN_S = 120.0
@@ -71,15 +71,16 @@ def note_loaded(registry: Registry, kafka: Kafka, capture: Capture, entry: Sourc
     snapshot = initial(kafka, capture, entry.heard or 0)
     if snapshot.state is not SnapshotState.COMPLETED:
         return False
+    left = _topics(registry, entry, LEFT_TO_RUN) | _topics(registry, entry, FIRST_LOAD)
+    read = {table.topic: table for table in entry.tables if table.topic not in left}
+    wrong = unarrived(kafka, read.values(), snapshot)
     if registry.source(entry.name).loaded_ms is not None:
         return True  # another has noted it, and a run may have healed it since
-    left = _topics(registry, entry, LEFT_TO_RUN) | _topics(registry, entry, FIRST_LOAD)
-    read = [table for table in entry.tables if table.topic not in left]
     if snapshot.attempts > 1:
-        record(registry, entry, [table.topic for table in read], RESTARTED, _begun_again(entry))
-    for topic, why in unarrived(kafka, read, snapshot).items():
-        again = read_anew(entry, [table.schema for table in read if table.topic == topic])
-        record(registry, entry, [topic], _UNARRIVED, Verdict(State.RESYNC_REQUIRED, why, again))
+        record(registry, entry, list(read), RESTARTED, _begun_again(entry))
+    for topic, why in wrong.items():
+        verdict = Verdict(State.RESYNC_REQUIRED, why, read_anew(entry, [read[topic].schema]))
+        record(registry, entry, [topic], UNARRIVED, verdict)
     registry.loaded(entry)
     return True
 
@@ -235,6 +236,8 @@ def _tell_taken_in(context: Context, registry: Registry, entry: SourceEntry) -> 
         verdict = being_taken_in(command)
         if run is not None and run.phase in _BROKEN_OFF:
             verdict = _broken_off(run, command)
+        elif run is None and any(str(table.schema.table) in one.plan.get("left_out", {}) for one in since):
+            continue  # the run has said why
         elif run is None and not works:
             reason = "rows may be missing: the command that takes the table in was broken off"
             verdict = Verdict(State.DEGRADED, reason, command)

@@ -151,7 +151,7 @@ def follow(
             recreated=change.recreated,
         )
     _tell_refused(registry, registry.source(name), refused)
-    lacking = {table for sink in behind for table in _lacking(sink, changed)}
+    lacking = {table for sink in behind if sink.name not in away for table in _lacking(sink, changed)}
     return Followed(changed, [*dict.fromkeys((*changed.grown, *sorted(lacking)))], refused, away)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from headrace.config.pipeline import Swept
 from headrace.config.request import Request
@@ -13,11 +14,32 @@ from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.runs.passed import reread
 from headrace.control.runs.repository import active, topics_of
 from headrace.control.verdicts import UNTIL_READ, standing
+from headrace.model.errors import SinkError
 from headrace.model.position import Position
 
-__all__ = ["ask_sweep", "being_read", "marks_to_pass", "sweep_new_sink"]
+__all__ = ["ROWS_BEHIND", "Found", "ask_sweep", "being_read", "marks_to_pass", "sweep_new_sink"]
 
+ROWS_BEHIND = "SWEEP_ROWS_BEHIND"
 _ANSWER_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a sink's query has found and done.
+
+    Args:
+        older: Rows older than the marks.
+        total: All rows of the table.
+        removed: How many went.
+        refused: Whether more than the limit would have gone.
+        settled: By partition: the first offset of the topic that the sink had not applied at that moment.
+    """
+
+    older: int
+    total: int
+    removed: int
+    refused: bool
+    settled: tuple[int, ...]
 
 
 def ask_sweep(
@@ -27,7 +49,7 @@ def ask_sweep(
     marks: Sequence[int],
     limit: tuple[int, float] | None = None,
     heed: Callable[[], object] = lambda: None,
-) -> Mapping[str, int]:
+) -> Found:
     """Have the sink's query remove rows older than the marks, by partition; return what it found and did.
 
     Args:
@@ -38,17 +60,24 @@ def ask_sweep(
         limit: Rows and share of the table's rows; when more than both would go, none goes.
         heed: Called while the query has not come to it; raises when nobody waits for it any more.
 
-    Returns:
-        ``older``, ``total``, ``removed``: rows; ``refused``: whether it was more than the limit.
-
     Raises:
-        SinkError: When the query does not run, or could not do it.
+        SinkError: When the query does not run, or could not do it; or when rows would go that are not gone:
+            those whose newer change the store has refused (``SWEEP_ROWS_BEHIND``). None goes then.
     """
     name = str(table.schema.table)
     versions = [Position(table.epoch, at, partition).version for partition, at in enumerate(marks)]
     request = Request(sweep={name: versions}, sweep_limit=limit)
-    found: Mapping[str, int] = ask(context, sink, request, timeout=_ANSWER_S, heed=heed)["swept"][name]
-    return found
+    told = ask(context, sink, request, timeout=_ANSWER_S, heed=heed)["swept"][name]
+    settled, kept = tuple(told["settled"]), told["kept"]
+    if kept:
+        raise SinkError(
+            f"{sink} has refused the newest change of {kept:,} of its rows of {name}: a sweep would remove"
+            " what it still has of them.",
+            code=ROWS_BEHIND,
+            hint=f"headrace dlq list --sink {sink}",
+            table=table.schema.table,
+        )
+    return Found(told["older"], told["total"], told["removed"], told["refused"], settled)
 
 
 def marks_to_pass(registry: Registry, source: str, tables: Sequence[SourceTableEntry]) -> dict[str, Swept]:
@@ -96,7 +125,13 @@ def sweep_new_sink(
     ends = {(t.topic, n): end for t in chosen for n, end in enumerate(passed[t.topic].ends)}
     wait_settled(context.progress, entry.name, ends, say=say)
     for table in chosen:
-        ask_sweep(context, entry.name, table, passed[table.topic].marks)
+        try:
+            ask_sweep(context, entry.name, table, passed[table.topic].marks)
+        except SinkError as error:
+            if error.code != ROWS_BEHIND:
+                raise
+            say(f"{error.message} {error.hint}")  # and status, for as long as it counts as incomplete
+            continue
         if table.topic not in unread:
             # What was found lacking since the sink was noted is none of this.
             noted_ms = entry.incomplete_ms.get(table.topic, 0)

@@ -20,6 +20,7 @@ __all__ = [
     "RESTARTED",
     "RETYPED",
     "TAKEN_BACK",
+    "UNARRIVED",
     "UNTIL_READ",
     "State",
     "Verdict",
@@ -44,6 +45,9 @@ LEFT_OUT = "RECOVERY_LEFT_OUT"
 
 RESTARTED = "FIRST_LOAD_RESTARTED"
 """Code of the verdict upon a table that a first snapshot may have read before it was broken off."""
+
+UNARRIVED = "FIRST_LOAD_UNARRIVED"
+"""Code of the verdict upon a table of which a first snapshot has brought less than it has read."""
 
 UNTIL_READ = (FIRST_LOAD, LEFT_TO_RUN)
 

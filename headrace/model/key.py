@@ -35,6 +35,12 @@ def _escaped(part: str | None) -> str:
     return escape(part) or _EMPTY
 
 
+def _unescaped(part: str) -> str | None:
+    if part == _NULL:
+        return None
+    return "" if part == _EMPTY else unescape(part)
+
+
 class Key(Struct, frozen=True, order=True, gc=False):
     """The identifying values of one row, in key order, each in its canonical text form.
 
@@ -51,6 +57,11 @@ class Key(Struct, frozen=True, order=True, gc=False):
     def of(cls, parts: Sequence[str | None]) -> Key:
         """Build a key from canonical texts."""
         return cls(tuple(parts))
+
+    @classmethod
+    def of_id(cls, text: str) -> Key:
+        """Build the key whose :attr:`id` is this."""
+        return cls(tuple(_unescaped(part) for part in text.split(SEPARATOR)))
 
     @property
     def escaped(self) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ class Tombstones:
     def _connect(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
+            # Who made the file may have been killed before anything was in it.
+            connection.executescript(_SCHEMA)
             yield connection
 
     def versions(self, keys: pa.Array) -> np.ndarray:
@@ -72,7 +74,6 @@ class Tombstones:
         now = int(time.time())
         make_folder(self.path.parent)
         with self._connect() as connection:
-            connection.executescript(_SCHEMA)
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(
                 "INSERT INTO tombstone VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.outcome import APPLIED, STALE
 from sinks.contract.story import ORDERS, at, delete, order
 from sinks.delta import DeltaSink
 from sinks.delta.table import LakeTable
@@ -52,6 +53,19 @@ def test_a_damaged_log_is_said_and_not_asked_again(tmp_path: Path, sink: DeltaSi
 def test_damaged_tombstones_are_said(tmp_path: Path, sink: DeltaSink) -> None:
     (tmp_path / "_headrace" / "public" / "orders.tombstones").write_bytes(b"no database" * 100)
     assert said(sink).code == "DELTA_TOMBSTONES_UNREADABLE"
+
+
+def test_who_was_killed_as_the_first_tombstone_was_made_leaves_a_file_that_works(
+    tmp_path: Path,
+) -> None:
+    sink = DeltaSink("lake", DeltaSink.Config(path=tmp_path))
+    sink.prepare(ORDERS)
+    file = tmp_path / "_headrace" / "public" / "orders.tombstones"
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    assert sink.apply(ORDERS, [order(1, at(4))]) == [APPLIED]
+    sink.apply(ORDERS, [delete(ORDERS, 1, at(5))])
+    assert sink.apply(ORDERS, [order(1, at(4))]) == [STALE]
 
 
 def test_a_damaged_data_file_is_said(tmp_path: Path, sink: DeltaSink) -> None:

@@ -295,7 +295,7 @@ def test_a_count_of_all_rows_gives_way_to_who_waits_for_the_table(database: Data
             assert isinstance(ended, SourceError)
             assert ended.code == "SOURCE_GAVE_WAY"
             application.result()
-        assert source.count_rows(capture, parted) == 15
+        assert source.count_rows(capture, parted).rows == 15
     finally:
         watch.close()
         source.teardown(capture)

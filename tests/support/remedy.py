@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,9 @@ def carry_out(remedy: str, home: Path, run: Callable[[str], object]) -> str:
         return ""
     done = CliRunner().invoke(app, [*words, "--home", str(home)])
     looked = words[0] == "lag" and done.stdout and not done.stderr  # it fails for what it shows
-    assert done.exit_code == 0 or looked, f"{remedy}: {done.output}"
+    assert done.exit_code == 0 or looked, f"{remedy}: {done.output}" + "".join(
+        traceback.format_exception(done.exception)
+    )
     return done.stdout
 
 

@@ -105,7 +105,21 @@ def test_a_plain_name_is_taken(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "Shop", "1a", "_a", "a-b", "a.b", "a b", "x" * 32, "shop\n", "ſhop", "a'; DROP TABLE x; --", "../a"],
+    [
+        "",
+        "Shop",
+        "1a",
+        "_a",
+        "a-b",
+        "a.b",
+        "a b",
+        "x" * 32,
+        "shop\n",
+        "ſhop",
+        "a'; DROP TABLE x; --",
+        "../a",
+        "list",
+    ],
 )
 def test_a_name_that_could_harm_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as caught:

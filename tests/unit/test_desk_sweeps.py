@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.config.request import Request
+from headrace.config.request import WAITED_FOR, Request
 from headrace.model.errors import SinkUnavailable
 from headrace.model.position import Position
 from headrace.model.schema import TableSchema
@@ -17,6 +17,7 @@ from sinks.base import REQUESTS
 from sinks.memory import MemorySink
 from spark_jobs import desk
 from spark_jobs.desk import Desk
+from spark_jobs.held import Holds, save_holds
 from spark_jobs.ownership import Holding
 from tests.support.small_table import SCHEMA, TABLE, TABLES, change, state
 from tests.support.waiting import ended, until
@@ -46,6 +47,7 @@ def swept(
     sink = kind("m", MemorySink.Config(store=folder.name))
     sink.prepare(SCHEMA)
     sink.apply(SCHEMA, [change(1, 1), change(9, 2)])
+    sink.settle({("t", 0): 9})
     patch.setattr(desk, "sink_of", lambda _: (sink, TABLES))
     holding = type("Held", (), {"pipeline": lambda _: ""})()
     told = spec(folder)
@@ -79,10 +81,11 @@ class Turn:
         self.lock.release()
 
 
+@pytest.mark.parametrize("how", ["it is taken away", "whoever asked is killed"])
 def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Whoever asked has been told that nothing is removed any more."""
+    """Whoever asked has been told that nothing is removed any more; or another has, of who was killed."""
     sink = MemorySink("m", MemorySink.Config(store=tmp_path.name))
     sink.prepare(SCHEMA)
     sink.apply(SCHEMA, [change(1, 1), change(9, 2)])
@@ -98,11 +101,27 @@ def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
     with turn.lock:
         asked.tick()
         until(turn.wanted.is_set)
-        path.unlink()
+        if how == "it is taken away":
+            path.unlink()
+        else:
+            path.with_suffix(WAITED_FOR).touch()  # and nobody has it locked
     assert asked._at_work is not None
     ended(asked._at_work)
     assert len(state(sink)) == 2
     assert list(requests.iterdir()) == []
+
+
+def test_a_row_whose_newer_change_was_refused_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not gone from the source, and what the store has of it is what people see."""
+    folder = spec(tmp_path).checkpoint
+    holds = Holds()
+    holds.hold(str(TABLE), "1", Position(1, 7).version)
+    save_holds(folder, holds)
+    sink, told = swept(MemorySink, tmp_path, monkeypatch)
+    assert (told["older"], told["kept"], told["removed"], told["refused"]) == (1, 1, 0, True)
+    assert len(state(sink)) == 2
 
 
 def test_rows_that_go_by_themselves_meanwhile_are_no_failure(
@@ -117,4 +136,5 @@ def test_rows_that_go_by_themselves_meanwhile_are_no_failure(
 def test_a_sweep_that_leaves_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink, told = swept(MemorySink, tmp_path, monkeypatch)
     assert (told["older"], told["total"], told["removed"]) == (1, 2, 1)
+    assert told["settled"] == [10]
     assert state(sink).keys() == {"2"}

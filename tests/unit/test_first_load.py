@@ -14,7 +14,7 @@ from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, ResnapshotEntry
 from headrace.control.runs.asking import first_marks
 from headrace.control.runs.job import Job
-from headrace.control.runs.repository import Phase, all_of, end, insert, topics_of
+from headrace.control.runs.repository import Phase, all_of, change, end, insert, topics_of
 from headrace.control.verdicts import FIRST_LOAD, LEFT_TO_RUN, State, Verdict, over, record, standing
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
@@ -120,6 +120,20 @@ def test_a_table_that_was_taken_in_is_being_read_while_a_run_does(
         (said,) = standing(registry, "shop")
         assert (said.state, said.remedy) == ("degraded", command)
         assert f"run {run.id}, which was to read them, is {phase.value}" in said.reason
+
+
+def test_what_a_run_has_said_of_a_table_that_it_left_out_stands(
+    registry: Registry, begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = registry.source("shop")
+    monkeypatch.setattr(first_load, "somebody_works", lambda *_: False)
+    for topic in (A, B):
+        over(registry, "shop", topic, LEFT_TO_RUN)
+    record(registry, source, [A], FIRST_LOAD, Verdict(State.RESYNC_REQUIRED, "a key of arrays", "recover"))
+    run = insert(registry, "shop", [], [], queue=False, why="the tables were taken in")
+    change(registry, run.id, {"left_out": {"public.a": "a key of arrays"}}, phase=Phase.COMPLETED)
+    begin()
+    assert [found.remedy for found in standing(registry, "shop")] == ["recover"]
 
 
 def test_rows_count_from_the_beginning_only_where_nothing_before_the_run_is_lost(registry: Registry) -> None:

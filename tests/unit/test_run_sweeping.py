@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,21 +17,22 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import rewrite, spec_path
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
-from headrace.control.runs import sweeping, table_sweep
+from headrace.control.runs import sweeping, table_sweep, worker
 from headrace.control.runs.counted import NOTHING_GOES
 from headrace.control.runs.job import Aborted, Job, Paused
 from headrace.control.runs.passed import reread
 from headrace.control.runs.repository import SWEEP_LARGE, Phase, change, count, go_on, insert, topics_left
 from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
+from headrace.control.sweeps import Found
 from headrace.control.verdicts import State, Verdict, record, standing
-from headrace.model.errors import SinkError, UsageError
+from headrace.model.errors import HeadraceError, SinkError, SourceError, UsageError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 
 A, B, C = topics = [f"shop.public.{name}" for name in "abc"]
 WRONG = Verdict(State.RESYNC_REQUIRED, "changes were lost")
 BLOCKED = {"code": "ES_REFUSES", "state": "degraded", "message": "The index is read-only.", "hint": ""}
-DONE = {"older": 1, "total": 9, "removed": 1, "refused": False}
+DONE = Found(older=1, total=9, removed=1, refused=False, settled=(10,))
 
 
 class Time:
@@ -62,7 +64,7 @@ class Shop:
         self.registry = Registry(home / "registry.db")
         self.time = Time()
         self.asked: list[tuple[str, str]] = []
-        self.refuses: dict[tuple[str, str], SinkError] = {}
+        self.refuses: dict[tuple[str, str], HeadraceError] = {}
         self.many: set[tuple[str, str]] = set()
         self.told: list[dict[str, Any]] = []
         self.before_answer: Callable[[], None] = lambda: None
@@ -104,14 +106,14 @@ class Shop:
         marks: Sequence[int],
         limit: object,
         heed: Callable[[], object],
-    ) -> Mapping[str, int]:
+    ) -> Found:
         self.before_answer()
         heed()
         if limit == NOTHING_GOES:  # it is asked once more where there is something to remove
             self.asked.append((sink, table.topic))
         if error := self.refuses.get((sink, table.topic)):
             raise error
-        return {**DONE, "refused": limit is not None and (sink, table.topic) in self.many}
+        return replace(DONE, refused=limit is not None and (sink, table.topic) in self.many)
 
     def tell(self, context: Context, sink: str, to: Callable[[PipelineSpec], Mapping[str, Any]]) -> None:
         rewrite(context, sink, to)
@@ -209,11 +211,25 @@ def test_an_abort_leaves_only_what_was_not_swept(shop: Shop) -> None:
     with pytest.raises(Aborted):
         sweep(shop.job)
     assert shop.told == [{"one": topics}, {"two": [A]}], "what is swept is told, though the run ends"
-    leave_unswept(shop.job)
+    leave_unswept(shop.job, "was aborted")
     left = {(found.sink, found.topic) for found in standing(shop.registry, "shop") if found.code == UNSWEPT}
     assert left == {("two", B), ("two", C)}
     change(shop.registry, shop.job.name, phase=Phase.ABORTED)
     assert reread(shop.registry, "shop") == {topic: ([5], [10]) for topic in topics}, "all were swept at one"
+
+
+def test_a_run_that_fails_leaves_word_of_what_it_has_not_swept(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.settle("one", A, B, C)
+    shop.settle("two", A, B, C)
+    shop.refuses = {("two", A): SourceError("Rows were passed over.", code="RESNAPSHOT_INCOMPLETE")}
+    for name in ("note_read", "give_up"):
+        monkeypatch.setattr(worker, name, lambda *_: None)
+    worker.work(shop.job)
+    assert shop.job.run.phase == "failed"
+    left = {(found.sink, found.topic) for found in standing(shop.registry, "shop") if found.code == UNSWEPT}
+    assert left == {("two", A)}
 
 
 def test_what_a_run_had_swept_before_it_failed_is_known_to_sinks_that_come_later(shop: Shop) -> None:
@@ -258,6 +274,19 @@ def test_a_request_that_nobody_waits_for_any_more_is_withdrawn(
     change(shop.registry, shop.job.name, wanted="pause")
     with pytest.raises(Paused):
         desk.ask(shop.context, "one", Request(), heed=shop.job.refuse_rest)
+    assert not list((shop.context.requests / "one").glob("*"))
+
+
+def test_who_is_interrupted_withdraws_what_it_has_asked_for(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(desk, "engine_state", lambda _: {"state": "ready"})
+    monkeypatch.setattr("headrace.control.desk.time.sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        desk.ask(shop.context, "one", Request())
     assert not list((shop.context.requests / "one").glob("*"))
 
 
@@ -324,7 +353,7 @@ def test_a_run_that_is_aborted_names_what_goes_on_with_a_sweep_that_was_too_larg
     shop.time.meanwhile = lambda: cast("None", change(shop.registry, shop.job.name, wanted="abort"))
     with pytest.raises(Aborted):
         sweep(shop.job)
-    leave_unswept(shop.job)
+    leave_unswept(shop.job, "was aborted")
     (large,) = (found for found in standing(shop.registry, "shop") if found.code == SWEEP_LARGE)
     assert large.remedy == "headrace resnapshot shop public.a --sweep-many"
 

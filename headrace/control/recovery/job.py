@@ -79,9 +79,10 @@ class Job:
         Raises:
             SinkError: The first one's, with what finishes the recovery.
         """
-        if self.left:
-            first = next(iter(self.left.values()))
-            said = "; ".join(f"{sink} is left: {error.message}" for sink, error in self.left.items())
+        left = {sink: error for sink, error in self.left.items() if self.has(sink)}
+        if left:
+            first = next(iter(left.values()))
+            said = "; ".join(f"{sink} is left: {error.message}" for sink, error in left.items())
             again = recover(self.name)
             hint = first.hint if again in first.hint else f"{first.hint} Then: {again}".strip()
             raise type(first)(f"{self.name} is not recovered yet. {said}", code=first.code, hint=hint)
@@ -107,6 +108,10 @@ class Job:
         plan = self.run.plan
         known = plan.get("sinks", plan.get("paused", ()))
         return [sink for sink in self.registry.sinks(self.name) if sink.name in known]
+
+    def has(self, sink: str) -> bool:
+        """Return whether a sink is still there: somebody may remove it meanwhile."""
+        return any(entry.name == sink for entry in self.sinks)
 
     def digests(self, sink: str) -> Path:
         """Return the file that tells what a sink held."""

@@ -9,7 +9,7 @@ from headrace.control.fitness import refuse_unfit
 from headrace.control.gap import start_over
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.remedies import recover as again
-from headrace.model.errors import SourceError
+from headrace.model.errors import SourceError, named
 
 __all__ = ["refuse_unready", "slot_taken"]
 
@@ -30,7 +30,7 @@ def refuse_unready(context: Context, entry: SourceEntry) -> None:
     try:
         refuse_unfit([*source.check_anew(capture), *unread.values()])
     except SourceError as error:
-        error.hint += f"\nThen: {again(entry.name)}"
+        error.hint = f"{named(error.hint, source=entry.name)}\nThen: {again(entry.name)}"
         raise
 
 

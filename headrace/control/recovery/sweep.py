@@ -15,7 +15,7 @@ from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.remedies import recover
 from headrace.control.sink import opened_sink, tables_of, wait_running
 from headrace.control.sweeps import ask_sweep
-from headrace.control.verdicts import State
+from headrace.control.verdicts import UNARRIVED, State, standing
 from headrace.model.errors import Retry, SinkError, SinkUnavailable
 from headrace.model.life import life_of
 from sinks.base import Sink
@@ -50,17 +50,20 @@ def sweep(job: Job) -> tuple[list[Differences], list[LeftOut]]:
             differences, out = _sweep_sink(job, sink)
             found += differences
             left += out
-            but = f", but for {', '.join(one.table for one in out)}" if out else ""
-            job.say(f"{sink.name}: every row is of the database as it is now{but}")
+            if job.has(sink.name):
+                but = f", but for {', '.join(one.table for one in out)}" if out else ""
+                job.say(f"{sink.name}: every row is of the database as it is now{but}")
     return found, left
 
 
 def _sweep_sink(job: Job, sink: SinkEntry) -> tuple[list[Differences], list[LeftOut]]:
     tables = tables_of(job.registry, sink)
-    out = job.left_out(sink.name)
+    out = _unarrived(job) | job.left_out(sink.name)
     found: list[Differences] = []
     with opened_sink(sink) as store:
         out |= _wait_stored(job, sink.name, store, [table for table in tables if table.topic not in out])
+        if not job.has(sink.name):
+            return [], []
         for table in tables:
             if table.topic not in out:
                 said = refusal(partial(_clear, job, sink.name, table))
@@ -70,6 +73,16 @@ def _sweep_sink(job: Job, sink: SinkEntry) -> tuple[list[Differences], list[Left
     return found, [
         left_out(source, sink.name, table, out[table.topic]) for table in tables if table.topic in out
     ]
+
+
+def _unarrived(job: Job) -> dict[str, Why]:
+    """Return topic → why, of tables of which the new life has brought less than the connector has read."""
+    began_ms = job.run.plan.get("reading_ms", 0)
+    return {
+        verdict.topic: (verdict.code, verdict.reason)
+        for verdict in standing(job.registry, job.name)
+        if verdict.code == UNARRIVED and verdict.last_ms >= began_ms
+    }
 
 
 def _clear(job: Job, sink: str, table: SourceTableEntry) -> None:
@@ -118,7 +131,7 @@ def _wait_stored(job: Job, name: str, store: Sink, tables: Sequence[SourceTableE
     since: dict[str, float] = {}
     out: dict[str, Why] = {}
     told, moved = -1, time.monotonic()
-    while True:
+    while job.has(name):
         progress = read_progress(job.context.progress, name)
         refuse_at_rest(name, progress, again=recover(job.name))
         troubles, now = _troubles(progress, waiting.values()), time.monotonic()
@@ -143,6 +156,7 @@ def _wait_stored(job: Job, name: str, store: Sink, tables: Sequence[SourceTableE
         elif now - moved > _SILENT_S:
             raise _silent(progress)
         time.sleep(_POLL_S)
+    return {}
 
 
 def _silent(progress: SinkProgress) -> SinkUnavailable:

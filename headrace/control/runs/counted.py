@@ -2,16 +2,18 @@
 
 A row that our reading passed over looks like one that is gone. So the rows that a sink would keep are held
 against those that the database has. Writers go on meanwhile: the sink is asked when it has all that was
-committed before the count, and as many rows may be missing as the topic tells to have been deleted since.
-Those that it tells to have been made after the count stand for no others.
+committed before the count. What transactions have made and deleted that the count had not seen, up to where
+the sink is by then, is told by the topic and left out of both.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 
 from connectors.base import Source
+from connectors.row_count import RowCount
 from headrace.control.capture import capture_of, source_of
 from headrace.control.progress import read_progress
 from headrace.control.registry import SourceTableEntry
@@ -24,8 +26,8 @@ from headrace.model.schema import TableId
 
 __all__ = ["NOTHING_GOES", "refuse_unseen"]
 
-_DELETE, _CREATE = b'"op":"d"', b'"op":"c"'
-"""As the connector writes them; within a value quotes are escaped."""
+_COMES_OR_GOES = (b'"op":"c"', b'"op":"d"')
+"""In a record of a row that came or went, and in few others: a column of that name may hold that value."""
 NOTHING_GOES = (0, 0.0)
 """A limit with which no row is removed."""
 _COUNTS = 3
@@ -67,29 +69,42 @@ def _look(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) 
     """Return how many rows the database has, how many the sink would keep, and whether that is too few."""
     source = source_of(job.context, job.source)
     before = marks_of(job.kafka, job.source, table)
-    rows = _counted(job, source, table.schema.table)
+    counted = _counted(job, source, table.schema.table)
     until_confirmed(job, source, capture_of(job.context, job.source))
-    confirmed = marks_of(job.kafka, job.source, table)
-    settled = _settled(job, writer, table, confirmed)
+    ends = marks_of(job.kafka, job.source, table)
+    _until_settled(job, writer, table, ends)
     found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
-    deleted = _told(job, table, _DELETE, before, marks_of(job.kafka, job.source, table))
-    made = _told(job, table, _CREATE, confirmed, settled)
-    seen = found["total"] - found["older"] - made + deleted
-    return rows, seen, seen + _set_aside(job, writer, table) < rows
+    if any(place < end for place, end in zip(found.settled, ends, strict=True)):
+        raise _behind(writer, table)  # its store has just gone back
+    seen = found.total - found.older - _more_since(job, table, counted, before, found.settled)
+    return counted.rows, seen, seen + _set_aside(job, writer, table) < counted.rows
 
 
-def _told(
-    job: Job, table: SourceTableEntry, operation: bytes, first: Sequence[int], after: Sequence[int]
+def _more_since(
+    job: Job, table: SourceTableEntry, counted: RowCount, first: Sequence[int], after: Sequence[int]
 ) -> int:
-    """Return how many records of one operation a topic has between two ends of its partitions."""
-    return sum(
-        operation in (message.value() or b"")
-        for partition, (start, end) in enumerate(zip(first, after, strict=True))
-        for message in job.kafka.records(table.topic, partition, start, end)
-    )
+    """Return how many more rows than a count had seen came than went, by what the topic tells.
+
+    Args:
+        job: The run.
+        table: The table.
+        counted: The count.
+        first: By partition: where the topic ended before the count.
+        after: By partition: up to where it is read.
+    """
+    more = 0
+    for partition, (start, end) in enumerate(zip(first, after, strict=True)):
+        for message in job.kafka.records(table.topic, partition, start, end):
+            record = message.value() or b""
+            if not any(word in record for word in _COMES_OR_GOES):
+                continue
+            value = json.loads(record)
+            if not counted.saw(int(value["source"]["txId"] or 0)):
+                more += {"c": 1, "d": -1}.get(value["op"], 0)
+    return more
 
 
-def _counted(job: Job, source: Source, table: TableId) -> int:
+def _counted(job: Job, source: Source, table: TableId) -> RowCount:
     """Return how many rows the database has; gives way to who waits for the table, and begins again."""
     pause = _FIRST_REST_S
     while True:
@@ -106,17 +121,20 @@ def _counted(job: Job, source: Source, table: TableId) -> int:
         pause = min(2 * pause, _LONGEST_REST_S)
 
 
-def _settled(job: Job, writer: str, table: SourceTableEntry, ends: Sequence[int]) -> list[int]:
-    """Return up to where the sink has settled each partition, once that is these ends at least."""
+def _until_settled(job: Job, writer: str, table: SourceTableEntry, ends: Sequence[int]) -> None:
+    """Wait until the sink has settled each partition up to these ends at least."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline and not job.heed():
         progress = read_progress(job.context.progress, writer)
         told = progress.next_offsets if progress is not None else {}
-        settled = [told.get((table.topic, partition), 0) for partition in range(len(ends))]
-        if all(place >= end for place, end in zip(settled, ends, strict=True)):
-            return settled
+        if all(told.get((table.topic, partition), 0) >= end for partition, end in enumerate(ends)):
+            return
         time.sleep(_POLL_S)
-    raise SinkError(
+    raise _behind(writer, table)
+
+
+def _behind(writer: str, table: SourceTableEntry) -> SinkError:
+    return SinkError(
         f"{writer} has not applied yet what {table.schema.table} had when it was counted.", code="SINK_BEHIND"
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 
 from connectors.base import Capture, Source
+from headrace.control.arrived import too_few
 from headrace.control.capture import capture_of, settings_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.registry import ResnapshotEntry, now_ms
@@ -26,7 +27,7 @@ from headrace.control.runs.asking import (
     unasked,
 )
 from headrace.control.runs.job import Aborted, Job
-from headrace.control.runs.left_out import TablesUnread, leave_out
+from headrace.control.runs.left_out import TablesUnread, Why, leave_out
 from headrace.control.runs.pace import Pace, Strain
 from headrace.control.runs.repository import (
     Phase,
@@ -46,7 +47,7 @@ from headrace.control.verdicts import UNTIL_READ, over
 from headrace.model.errors import HeadraceError, SourceError
 from headrace.model.schema import TableId, declared_keys
 
-__all__ = ["note_read", "read"]
+__all__ = ["note_read", "read", "stop_reading"]
 
 _POLL_S = 0.3
 _NO_KEY = "NO_PRIMARY_KEY"
@@ -91,6 +92,7 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
                 continue
         except Aborted:
             _stop(job, source, capture)
+            change(job.registry, job.name, {"asked": False})
             raise
         except SourceError as error:
             if not (lost_columns(job, source, capture) or _key_is_back(job, source, capture, error)):
@@ -104,8 +106,29 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
         untold = Untold(job, source.whole_rows)
     kafka, run = job.kafka, job.run
     ends = {table.topic: marks_of(kafka, job.source, table) for table in job.tables(run)}
+    _refuse_unarrived(job, ends)
     change(job.registry, job.name, {"ends": ends}, phase=Phase.APPLYING, reason="")
     return True
+
+
+def _refuse_unarrived(job: Job, ends: Mapping[str, list[int]]) -> None:
+    """Refuse to go on when a topic has got nothing of what the connector says it has read.
+
+    How many rows it has read is no measure: those of an attempt that was broken off count for it, too.
+    """
+    run, tables, told = job.run, dict[TableId, Why | None](), list[str]()
+    for table in job.tables(run):
+        rows = run.counts.get("read", {}).get(table.topic, 0)
+        if rows and sum(ends[table.topic]) == sum(run.plan["marks"][table.topic]):
+            tables[table.schema.table] = None
+            told.append(f"{table.schema.table}: {too_few(rows, 0)}")
+    if tables:
+        raise TablesUnread(
+            f"What was read has not arrived. {'; '.join(told)}.",
+            code="RESNAPSHOT_INCOMPLETE",
+            hint=f"headrace resnapshot resume {job.name}",
+            tables=tables,
+        )
 
 
 def _key_is_back(job: Job, source: Source, capture: Capture, error: SourceError) -> bool:
@@ -234,6 +257,17 @@ def _note(job: Job, snapshot: Snapshot, wanted: dict[str, str]) -> int:
             count(job.registry, job.name, "read", topic, rows)
         total += rows
     return total
+
+
+def stop_reading(job: Job) -> None:
+    """Have the connector stop what a run has asked it for; whoever asked may have died.
+
+    Raises:
+        HeadraceError: When the database does not answer; the next run stops it then.
+    """
+    if job.run.plan.get("asked") and not job.run.plan.get("ends"):
+        with closing(source_of(job.context, job.source)) as source:
+            _stop(job, source, capture_of(job.context, job.source))
 
 
 def _take_back(job: Job, source: Source, capture: Capture) -> None:

@@ -86,6 +86,7 @@ FINAL = (
     "SOURCE_SELECT_RIGHT",
     "SOURCE_TABLE_MISSING",
     "SOURCE_VALUES",
+    "SWEEP_ROWS_BEHIND",
 )
 """Codes of errors that trying again does not mend; all others are a server's that may come back."""
 _KINDS = {kind.__name__: kind for kind in (UsageError, SourceError, SinkError)}
@@ -159,7 +160,7 @@ def take_over(registry: Registry, name: str, by: str) -> None:
         run = session.get_one(ResnapshotEntry, name)
         if run.phase != Phase.UNFINISHED.value:
             return
-        run.phase, run.ended_ms = Phase.ABORTED.value, now_ms()
+        run.phase, run.ended_ms, run.error = Phase.ABORTED.value, now_ms(), None
         run.reason = f"run {by} has read the same tables anew"
     keep_telling(registry, run)
 
@@ -242,7 +243,8 @@ def leave_behind(session: Session, source: str) -> None:
         kept = {"sinks": run.plan["sinks"], "left_out": run.plan.get("left_out", {})}
         kept["litter"] = run.plan.get("litter", [])
         run.plan = {**kept, "topics": sorted(topics_of(run)), "marks": {}, "former": True}
-        if Phase(run.phase) in OPEN:
+        run.error = None  # what it told to do is done
+        if Phase(run.phase) in (*OPEN, Phase.FAILED):
             run.phase, run.wanted, run.ended_ms = Phase.ABORTED.value, "", now_ms()
             run.reason = "The source was recovered, which reads every table."
 

@@ -215,8 +215,13 @@ class _Rounds:
         return lack
 
 
-def leave_unswept(job: Job) -> None:
-    """Note of each table that was read, and is not swept at a sink, that rows may be left which are gone."""
+def leave_unswept(job: Job, how: str) -> None:
+    """Note of each table that was read, and is not swept at a sink, that rows may be left which are gone.
+
+    Args:
+        job: The run.
+        how: How it has ended, for people.
+    """
     run = job.run
     keep_telling(job.registry, run)
     for entry in job.registry.sinks(run.source):
@@ -228,7 +233,7 @@ def leave_unswept(job: Job) -> None:
             if shadowed(run, entry.name, table.topic):
                 discard(job.context, run, entry, table)
             else:
-                reason = f"run {run.id} was aborted before it removed rows that the source no longer has"
+                reason = f"run {run.id} {how} before it removed rows that the source no longer has"
                 remedy = read_anew(job.source, [table.schema])
                 verdict = Verdict(State.DEGRADED, reason, remedy)
                 record(job.registry, job.source, [table.topic], UNSWEPT, verdict, sink=entry.name)

@@ -12,7 +12,7 @@ from headrace.control.runs.counted import NOTHING_GOES, refuse_unseen
 from headrace.control.runs.job import Job
 from headrace.control.runs.repository import SWEEP_LARGE, count, is_swept
 from headrace.control.runs.shadowing import pipeline_of, shadowed, switch
-from headrace.control.sweeps import ask_sweep
+from headrace.control.sweeps import Found, ask_sweep
 from headrace.control.verdicts import State, Verdict, healed, over, record
 from headrace.model.errors import UsageError
 
@@ -43,10 +43,10 @@ def sweep_table(
     shadow = shadowed(run, entry.name, table.topic)
     writer = pipeline_of(run, entry.name, table) if shadow else entry.name
     found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
-    if found["refused"]:  # there is something to remove
+    if found.refused:  # there is something to remove
         refuse_unseen(job, writer, table, marks)
         found = ask_sweep(job.context, writer, table, marks, limit, job.refuse_rest)
-    if found["refused"]:
+    if found.refused:
         refused = _refused(job, run, entry, table, found)
         if not shadow:
             # The sink has every row that was read; that some are too many is what is left to say.
@@ -59,7 +59,7 @@ def sweep_table(
     healed(job.registry, run.source, table.topic, entry.name, run.begun_ms)
     job.registry.completed(entry.name, table.topic, run.begun_ms)
     swept = job.run.counts.get("swept", {}).get(entry.name, {})
-    count(job.registry, job.name, "swept", entry.name, {**swept, name: found["removed"]})
+    count(job.registry, job.name, "swept", entry.name, {**swept, name: found.removed})
     written = sum(run.plan["ends"][table.topic]) - sum(marks)
     before = job.run.counts.get("written", {}).get(entry.name, 0)
     count(job.registry, job.name, "written", entry.name, before + written)
@@ -67,11 +67,11 @@ def sweep_table(
 
 
 def _refused(
-    job: Job, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry, found: Mapping[str, int]
+    job: Job, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry, found: Found
 ) -> UsageError:
     name = table.schema.table
     remedy = f"headrace resnapshot resume {run.id} --sweep-many"
-    said = f"{found['older']:,} of {found['total']:,} rows of {name}"
+    said = f"{found.older:,} of {found.total:,} rows of {name}"
     reason = f"run {run.id} has found {said} that the source does not show; they are not removed yet"
     verdict = Verdict(State.DEGRADED, reason, remedy)
     record(job.registry, job.source, [table.topic], SWEEP_LARGE, verdict, sink=entry.name)

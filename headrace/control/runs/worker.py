@@ -20,10 +20,11 @@ from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.control.runs import markers
 from headrace.control.runs.job import Aborted, Job
-from headrace.control.runs.reading import note_read, read
+from headrace.control.runs.reading import note_read, read, stop_reading
 from headrace.control.runs.repository import ACTIVE, FINAL, FORMER, SWEEP_LARGE, Phase, active, end, run_of
 from headrace.control.runs.shadowing import clear_away, discard_of_run, give_up
 from headrace.control.runs.sweeping import leave_unswept, sweep
+from headrace.control.sweeps import ROWS_BEHIND
 from headrace.model.errors import HeadraceError, UsageError
 
 __all__ = ["main", "work"]
@@ -51,18 +52,21 @@ def work(job: Job) -> None:
             end(job.registry, job.name, Phase.COMPLETED)
             return
         except Aborted:
-            leave_unswept(job)
+            with suppress(HeadraceError):
+                stop_reading(job)
+            leave_unswept(job, "was aborted")
             end(job.registry, job.name, Phase.ABORTED)
             return
         except HeadraceError as error:
             _log.error("run %s: %s (%s)", job.name, error.message, error.code)
-            if error.code == SWEEP_LARGE:
+            if error.code in (SWEEP_LARGE, ROWS_BEHIND):
                 end(job.registry, job.name, Phase.UNFINISHED, error)
                 return
             if error.code in _GONE:
                 discard_of_run(job.context, job.name)
                 return
             if error.code in FINAL or isinstance(error, UsageError):
+                leave_unswept(job, "has failed")
                 give_up(job.context, job.run)  # it reads all of its tables anew if it goes on
                 end(job.registry, job.name, Phase.FAILED, error)
                 return
