@@ -121,6 +121,7 @@ class Decoder:
         self.drift: Drift | None = None
         self._key_of = key_reader(schema)
         self._names = tuple(column.name for column in schema.told)
+        self._familiar = frozenset((*self._names, *schema.former))
         self._converters = [
             (column.name, convert) for column in schema.told if (convert := self._conversion(column))
         ]
@@ -268,11 +269,11 @@ class Decoder:
 
     def _known(self, image: Mapping[str, Any], absent: frozenset[str]) -> dict[str, Any]:
         row = {name: image[name] for name in self._names if name in image and name not in absent}
+        self.drift = None
         if len(row) + len(absent) != len(self._names) or len(image) != len(self._names):
-            names = frozenset(self._names)
-            self.drift = Drift(tuple(image.keys() - names), tuple(names - image.keys()))
-        else:
-            self.drift = None
+            added, missing = image.keys() - self._familiar, frozenset(self._names) - image.keys()
+            if added or missing:
+                self.drift = Drift(tuple(added), tuple(missing))
         return row
 
     def _conversion(self, column: Column) -> Callable[[Any], Any] | None:

@@ -327,10 +327,13 @@ class Batches:
         return lost(stored, settled)
 
     def _made_ready(self, sink: Sink, tables: Tables, due: Ranges, settled: Settled) -> Ranges:
-        """Make anew the targets of which nothing is left; return the ranges of those that are there."""
+        """Give targets their shape, and make those anew of which nothing is left; return what may be read.
+
+        One that was put back to an earlier state may lack columns that have come since.
+        """
         refused: set[str] = set()
-        topics = {topic for (topic, _), (begin, _) in due.items() if begin == 0}
-        for topic in topics:
+        anew = {topic for (topic, _), (begin, _) in due.items() if begin == 0}
+        for topic in dict.fromkeys(topic for topic, _ in due):
             table, _ = tables.topics[topic]
             try:
                 sink.prepare(tables.schemas[table])
@@ -339,7 +342,7 @@ class Batches:
                     raise
                 self._troubles.refused(str(table), {**error.as_dict(), "retry": error.retry.value})
                 refused.add(topic)
-        ready = topics - refused
+        ready = anew - refused
         if ready:
             # What it says of the target that was there before is not true of this one.
             sink.forget(ready)

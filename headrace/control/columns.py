@@ -218,7 +218,7 @@ def _change(known: TableSchema, now: TableSchema) -> TableChange | None:
         added=tuple(n for n in after if n not in before or before[n].computed != after[n].computed),
         dropped=tuple(name for name in before if name not in after),
         retyped=tuple(f"{name}: {before[name].native} → {after[name].native}" for name in both),
-        schema=now,
+        schema=replace(now, former=tuple(sorted({*known.former, *before} - after.keys()))),
     )
     return change if change.added or change.dropped or change.retyped else None
 

@@ -96,6 +96,7 @@ class TableSchema:
         key: Names of the identifying columns in key order; never empty.
         extra: What only the connector wants to know.
         declared: Whether the key was declared by the user and is not the primary key.
+        former: Names of columns that the table had once: records of then carry them.
     """
 
     table: TableId
@@ -103,6 +104,7 @@ class TableSchema:
     key: tuple[str, ...]
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
     declared: bool = False
+    former: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         names = {column.name for column in self.columns}
@@ -132,6 +134,7 @@ class TableSchema:
             "name": self.table.name,
             "key": list(self.key),
             "declared": self.declared,
+            "former": list(self.former),
             "columns": [
                 {
                     "name": c.name,
@@ -169,6 +172,7 @@ class TableSchema:
             ),
             key=tuple(value["key"]),
             declared=value.get("declared", False),
+            former=tuple(value.get("former", ())),
         )
 
 

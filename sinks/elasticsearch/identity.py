@@ -25,6 +25,7 @@ from itertools import islice
 from typing import Any
 
 from headrace.model.errors import SinkError
+from sinks.elasticsearch.aliases import changed
 from sinks.elasticsearch.client import Client, path
 from sinks.elasticsearch.tombstones import Told
 
@@ -214,18 +215,21 @@ class Identities:
         return self._watches[index].token if index in self._watches else ""
 
     def _found(self, aliases: Collection[str]) -> dict[str, tuple[str, str]]:
-        """Return alias → the index under it, and what its settings tell."""
+        """Return alias → the index under it, and what its settings tell; none that others have changed."""
         wanted = "ignore_unavailable=true&features=aliases,settings&filter_path=" + ",".join(
             ("*.aliases", *(f"*.settings.index.{name}" for name in _SETTINGS))
         )
         asked = frozenset(aliases)
         found: dict[str, tuple[str, str]] = {}
+        described: dict[str, dict[str, Any]] = {}
         for named in _lines(aliases):
             reply = self._client.request("GET", f"{named}?{wanted}", see=(404,))
             for index, about in reply.json().items() if reply.status == 200 else ():
                 told = json.dumps(about["settings"]["index"], sort_keys=True)
-                found |= {alias: (index, told) for alias in about.get("aliases", {}) if alias in asked}
-        return found
+                for alias in asked & about.get("aliases", {}).keys():
+                    described.setdefault(alias, {})[index] = about["aliases"][alias]
+                    found[alias] = (index, told)
+        return {alias: told for alias, told in found.items() if not changed(described[alias])}
 
     # ------------------------------------------------------------ removed by others
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.model.errors import SinkError
 from headrace.model.position import Position
+from sinks.elasticsearch.aliases import changed, changed_error
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, Reply, path
 from sinks.elasticsearch.names import VERSION_FIELD
 from sinks.elasticsearch.paging import Paging
@@ -67,6 +68,20 @@ class Indices:
     def exists(self, alias: str) -> bool:
         """Return whether an alias of this name leads to an index."""
         return self._client.request("HEAD", path("_alias", alias), see=(404,)).status == 200
+
+    def stands(self, alias: str) -> bool:
+        """Return whether an alias leads to an index, as we have made it.
+
+        Raises:
+            SinkError: When others have changed the alias (``ES_ALIAS_CHANGED``).
+        """
+        reply = self._client.request("GET", path("_alias", alias), see=(404,))
+        if reply.status == 404:
+            return False
+        described = {index: about["aliases"].get(alias, {}) for index, about in reply.json().items()}
+        if changed(described):
+            raise changed_error(alias, described)
+        return bool(described)
 
     def under(self, alias: str) -> list[str]:
         """Return the indexes that an alias leads to."""

@@ -59,7 +59,9 @@ _ID_BYTES = 512
 _LAST_READERS_S = 1.0
 """So long an index stays after a shadow has taken its place, for requests that are under way."""
 
-_OF_ONE_TABLE = ("ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE", "ES_FORBIDDEN", "ES_REFUSED")
+_OF_ONE_TABLE = (
+    "ES_ALIAS_CHANGED", "ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE", "ES_FORBIDDEN", "ES_REFUSED"
+)  # fmt: skip
 
 _DELETE = Op.DELETE  # to look up a member of an enumeration takes its time
 
@@ -132,7 +134,7 @@ class ElasticsearchSink:
             settings["index.refresh_interval"] = self.config.refresh_interval
         hidden = bool(self.config.shadow)
         with _about(schema):
-            if self._indices.exists(table.alias):
+            if self._indices.stands(table.alias):
                 self._indices.widen(table.alias, table_mapping(schema)["properties"])
                 self._indices.remove(replaced_of(table.alias))
             else:
@@ -148,7 +150,7 @@ class ElasticsearchSink:
     def _make_tombstones(self, table: _Table) -> None:
         """Make the index of a table's tombstones, or tidy it up."""
         stones = table.tombstones
-        if self._indices.exists(stones.alias):
+        if self._indices.stands(stones.alias):
             # To tidy up can wait, for the process that is just creating the index, say.
             with suppress(SinkUnavailable):
                 for page in stones.expired(self.config.tombstone_days):

@@ -46,21 +46,19 @@ ROWS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Depot:
-    """A source whose role is no superuser, and one sink.
-
-    Attributes:
-        context: For the control plane.
-        database: The source's database, as its administrator.
-        cache: The sink's store.
-    """
+    """A source whose role is no superuser, with its administrator, and one sink, with its store."""
 
     context: Context
     database: Database
     cache: redis.Redis
 
     def stray(self) -> None:
-        """Have the cache hold a row that the source does not have."""
-        self.cache.copy("hired:items:1", "hired:items:999999")
+        """Have the cache hold a row that the source does not have: nobody was told that it went."""
+        self.database.run("INSERT INTO items VALUES (999999, 'goes') ON CONFLICT DO NOTHING")
+        until(lambda: "999999" in self.stored("items"))
+        ((name,),) = self.database.run("SELECT quote_ident(pubname) FROM pg_publication")
+        out, back = (f"ALTER PUBLICATION {name} {word} TABLE items" for word in ("DROP", "ADD"))
+        self.database.run(out, "DELETE FROM items WHERE id = 999999", back)
         assert self.strays() == {"999999"}
 
     def stored(self, table: str) -> set[str]:

@@ -154,6 +154,16 @@ def test_a_row_with_another_key_than_the_tables_is_refused_and_noted(decoder: De
     assert decoder.drift.key == ()
 
 
+def test_a_record_of_before_a_column_went_is_no_news() -> None:
+    columns = (Column("id", LogicalType.INT64, nullable=False), Column("v", LogicalType.TEXT))
+    schema = TableSchema(TableId("public", "one"), columns, ("id",), former=("gone",))
+    decoder = Decoder(TableSchema.from_dict(schema.as_dict()), 2, PLACEHOLDER, strict=True)
+    assert isinstance(decoder.decode(ORIGIN, "u", None, '{"id":1,"v":"a","gone":1}'), Change)
+    assert decoder.drift is None
+    assert isinstance(decoder.decode(ORIGIN, "u", None, '{"id":1,"v":"a","gone":1,"came":2}'), Poison)
+    assert decoder.drift == Drift(added=("came",))
+
+
 def test_a_truncate_has_a_place_in_the_order(decoder: Decoder) -> None:
     record = decoder.decode(ORIGIN, "t", None, None)
     assert isinstance(record, Truncate)

@@ -1,0 +1,56 @@
+"""What others make of an alias of ours: readers see other rows than those that were written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.model.errors import SinkError
+from headrace.model.outcome import APPLIED
+from sinks.contract.story import ORDERS, at, order
+from sinks.elasticsearch import ElasticsearchSink
+from tests.support.search import Server
+
+pytestmark = pytest.mark.stack
+
+ROWS = [order(number, at(number)) for number in range(1, 9)]
+CHANGES: dict[str, dict[str, Any]] = {
+    "filter": {"filter": {"term": {"id": 1}}},
+    "routing": {"routing": "one"},
+    "not written to": {"is_write_index": False},
+}
+
+
+@pytest.fixture
+def sink(server: Server) -> Iterator[ElasticsearchSink]:
+    sink = server.sink()
+    sink.prepare(ORDERS)
+    assert sink.apply(ORDERS, ROWS) == [APPLIED] * len(ROWS)
+    yield sink
+    sink.close()
+
+
+@pytest.mark.parametrize("how", [*CHANGES, "another index"])
+def test_an_alias_that_others_have_changed_is_said_and_mended_as_it_is_told(
+    server: Server, sink: ElasticsearchSink, how: str
+) -> None:
+    alias = server.alias()
+    assert ORDERS.table in (sink.identities([ORDERS]) or {})
+    (index,) = server.client.request("GET", f"/_alias/{alias}").json()
+    action = {"index": index, "alias": alias, **CHANGES.get(how, {})}
+    if how == "another index":
+        server.client.request("PUT", f"/{index}-rolled", {"aliases": {alias: {"is_write_index": False}}})
+    else:
+        server.client.request("POST", "/_aliases", {"actions": [{"add": action}]})
+    assert ORDERS.table not in (sink.identities([ORDERS]) or {})
+    with pytest.raises(SinkError) as caught:
+        sink.prepare(ORDERS)
+    assert (caught.value.code, caught.value.table) == ("ES_ALIAS_CHANGED", ORDERS.table)
+    _, _, body = caught.value.hint.partition("POST /_aliases ")
+    server.client.request("POST", "/_aliases", json.loads(body))
+    sink.prepare(ORDERS)
+    assert ORDERS.table in (sink.identities([ORDERS]) or {})
+    assert sink.count(ORDERS) == len(ROWS)
