@@ -69,6 +69,14 @@ def start(home: Home, *tables: TableId, **options: Any) -> Any:
     return run_of(home.registry, run.id)
 
 
+def test_a_dry_run_of_tables_that_are_named_fails_as_the_run_would(home: Home) -> None:
+    with pytest.raises(SourceError) as caught:
+        runs.plan(home.context, "shop", tables=[GOOD, LIST])
+    assert (caught.value.code, caught.value.hint) == ("RESNAPSHOT_UNREADABLE", "headrace recover shop")
+    assert "public.list: its key holds an array" in caught.value.message
+    assert "good" not in caught.value.message
+
+
 def test_a_run_that_nobody_asked_for_leaves_out_what_cannot_be_read(home: Home) -> None:
     run = start(home, GOOD, LIST, ODD, spare=True)
     assert topics_of(run) == {ALL[0]}

@@ -17,7 +17,7 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import rewrite, spec_path
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
-from headrace.control.runs import sweeping, table_sweep, worker
+from headrace.control.runs import sweeping, table_sweep
 from headrace.control.runs.counted import NOTHING_GOES
 from headrace.control.runs.job import Aborted, Job, Paused
 from headrace.control.runs.passed import reread
@@ -25,7 +25,7 @@ from headrace.control.runs.repository import SWEEP_LARGE, Phase, change, count, 
 from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
 from headrace.control.sweeps import Found
 from headrace.control.verdicts import State, Verdict, record, standing
-from headrace.model.errors import HeadraceError, SinkError, SourceError, UsageError
+from headrace.model.errors import HeadraceError, SinkError, UsageError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 
@@ -162,14 +162,19 @@ def _write_pipeline(context: Context, name: str, tables: Iterable[SourceTableEnt
     write_private(spec_path(context, name), spec.model_dump_json())
 
 
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    shop = Shop(tmp_path)
+def swept_here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the shop answer for its sinks, and no time pass."""
     monkeypatch.setattr(sweeping, "time", shop.time)
     monkeypatch.setattr(sweeping, "refuse_hidden", lambda _: None)
     monkeypatch.setattr(table_sweep, "ask_sweep", shop.ask_sweep)
     monkeypatch.setattr(table_sweep, "refuse_unseen", lambda *_: None)
     monkeypatch.setattr(table_sweep, "rewrite", shop.tell)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    shop = Shop(tmp_path)
+    swept_here(shop, monkeypatch)
     return shop
 
 
@@ -216,20 +221,6 @@ def test_an_abort_leaves_only_what_was_not_swept(shop: Shop) -> None:
     assert left == {("two", B), ("two", C)}
     change(shop.registry, shop.job.name, phase=Phase.ABORTED)
     assert reread(shop.registry, "shop") == {topic: ([5], [10]) for topic in topics}, "all were swept at one"
-
-
-def test_a_run_that_fails_leaves_word_of_what_it_has_not_swept(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop.settle("one", A, B, C)
-    shop.settle("two", A, B, C)
-    shop.refuses = {("two", A): SourceError("Rows were passed over.", code="RESNAPSHOT_INCOMPLETE")}
-    for name in ("note_read", "give_up"):
-        monkeypatch.setattr(worker, name, lambda *_: None)
-    worker.work(shop.job)
-    assert shop.job.run.phase == "failed"
-    left = {(found.sink, found.topic) for found in standing(shop.registry, "shop") if found.code == UNSWEPT}
-    assert left == {("two", A)}
 
 
 def test_what_a_run_had_swept_before_it_failed_is_known_to_sinks_that_come_later(shop: Shop) -> None:

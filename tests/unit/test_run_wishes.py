@@ -11,7 +11,7 @@ import pytest
 
 from headrace.control.context import Context
 from headrace.control.registry import ResnapshotEntry, SinkEntry, now_ms
-from headrace.control.runs import asking, shadowing, start
+from headrace.control.runs import asking, shadowing, start, worker
 from headrace.control.runs.job import Job
 from headrace.control.runs.repository import (
     FORMER,
@@ -24,11 +24,12 @@ from headrace.control.runs.repository import (
     run_of,
     take_over,
 )
+from headrace.control.runs.sweeping import UNSWEPT
 from headrace.control.verdicts import State, Verdict, record, standing
-from headrace.model.errors import SinkUnavailable, UsageError
+from headrace.model.errors import SinkUnavailable, SourceError, UsageError
 from sinks.contract.story import at, expected, state, upsert
 from sinks.memory import MemorySink
-from tests.unit.test_run_sweeping import A, B, C, Shop, topics
+from tests.unit.test_run_sweeping import A, B, C, Shop, swept_here, topics
 
 LARGE = Verdict(State.DEGRADED, "many rows are gone", "headrace resnapshot resume RUN --sweep-many")
 
@@ -225,3 +226,22 @@ def test_what_a_store_that_was_away_keeps_of_a_shadow_is_removed_by_the_next_run
         shadowing.clear_away(shop.context, "shop")
         assert (state(shadow, captured.schema), shadow.progress()) == ({}, {})
     assert now(shop, run).plan["litter"] == []
+
+
+@pytest.mark.parametrize(("wanted", "phase"), [("", "failed"), ("abort", "aborted")])
+def test_a_run_that_fails_leaves_word_of_what_it_has_not_swept(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, wanted: str, phase: str
+) -> None:
+    """An abort that comes too late to be heeded is no failure."""
+    swept_here(shop, monkeypatch)
+    shop.settle("one", A, B, C)
+    shop.settle("two", A, B, C)
+    shop.refuses = {("two", A): SourceError("Rows were passed over.", code="RESNAPSHOT_INCOMPLETE")}
+    for name in ("note_read", "give_up"):
+        monkeypatch.setattr(worker, name, lambda *_: None)
+    monkeypatch.setattr(Job, "heed", lambda _: False)
+    change(shop.registry, shop.job.name, wanted=wanted)
+    worker.work(shop.job)
+    assert shop.job.run.phase == phase
+    left = {(found.sink, found.topic) for found in standing(shop.registry, "shop") if found.code == UNSWEPT}
+    assert left == {("two", A)}

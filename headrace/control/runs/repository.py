@@ -328,8 +328,8 @@ def _untidy(run: ResnapshotEntry) -> str:
 
 def end(registry: Registry, name: str, phase: Phase, error: HeadraceError | None = None) -> ResnapshotEntry:
     """End a run, or leave it unfinished."""
-    told = {**error.as_dict(), "kind": _kind(error)} if error is not None else None
     known = run_of(registry, name)
+    told = {**error.as_dict(), "kind": _kind(error)} if error is not None else None
     reason = "; ".join(filter(None, (error.message if error is not None else "", _untidy(known))))
     if told is not None:
         told["hint"] = named(told["hint"], source=known.source)

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from connectors.base import Source
+from connectors.registry import why_unreadable
 from headrace.control.capture import source_of
 from headrace.control.context import Context
-from headrace.control.fitness import in_words_of, refuse_not_streaming
+from headrace.control.fitness import in_words_of, refuse_not_streaming, refuse_unfit
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import resting
 from headrace.control.registry import (
@@ -38,7 +40,7 @@ from headrace.control.runs.repository import (
     wish,
 )
 from headrace.control.runs.words import in_words
-from headrace.model.errors import SinkError, SourceError, StackError, UsageError
+from headrace.model.errors import SinkError, SourceError, StackError, UsageError, naming
 from headrace.model.schema import TableId
 
 __all__ = [
@@ -98,12 +100,19 @@ class Swept:
 
 
 def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: Sequence[str] = ()) -> Plan:
-    """Return what :func:`start` would begin; changes nothing."""
+    """Return what :func:`start` would begin; changes nothing.
+
+    Raises:
+        SourceError: When a run of tables that are named would fail, with the code of what is wrong.
+    """
     registry = Registry(context.registry)
     entry = registry.source(name)
     chosen, unreadable = choose(entry, tables)
     left_out = _words(entry, unreadable)
-    source, kafka = source_of(context, entry), Kafka(context.kafka_bootstrap)
+    source = source_of(context, entry)
+    if tables:
+        _refuse_unread(entry, source, chosen)
+    kafka = Kafka(context.kafka_bootstrap)
     if not tables:
         left_out |= in_words_of(name, source.unfit_now([t.schema for t in chosen]))
         chosen = [t for t in chosen if str(t.schema.table) not in left_out]
@@ -114,6 +123,19 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: 
         rows=sum(source.estimate_rows([t.schema.table for t in chosen]).values()),
         left_out=left_out,
     )
+
+
+def _refuse_unread(entry: SourceEntry, source: Source, chosen: Sequence[SourceTableEntry]) -> None:
+    """Refuse tables of which a run would fail."""
+    reasons = {table.schema.table: why_unreadable(entry.kind, table.schema) for table in chosen}
+    if told := [f"{table}: {why}" for table, why in reasons.items() if why]:
+        raise SourceError(
+            f"The connector cannot read these tables anew: {'; '.join(told)}.",
+            code="RESNAPSHOT_UNREADABLE",
+            hint=recover(entry.name),
+        )
+    with naming(entry.name):
+        refuse_unfit(list(source.unfit_now([table.schema for table in chosen]).values()))
 
 
 def start(

@@ -52,20 +52,22 @@ def work(job: Job) -> None:
             end(job.registry, job.name, Phase.COMPLETED)
             return
         except Aborted:
-            with suppress(HeadraceError):
-                stop_reading(job)
-            leave_unswept(job, "was aborted")
-            end(job.registry, job.name, Phase.ABORTED)
+            _abort(job)
             return
         except HeadraceError as error:
             _log.error("run %s: %s (%s)", job.name, error.message, error.code)
-            if error.code in (SWEEP_LARGE, ROWS_BEHIND):
-                end(job.registry, job.name, Phase.UNFINISHED, error)
-                return
             if error.code in _GONE:
                 discard_of_run(job.context, job.name)
                 return
-            if error.code in FINAL or isinstance(error, UsageError):
+            asks = error.code in (SWEEP_LARGE, ROWS_BEHIND)
+            fails = error.code in FINAL or isinstance(error, UsageError)
+            if (asks or fails) and job.run.wanted == "abort":  # who wants that was told that it ends
+                _abort(job)
+                return
+            if asks:
+                end(job.registry, job.name, Phase.UNFINISHED, error)
+                return
+            if fails:
                 leave_unswept(job, "has failed")
                 give_up(job.context, job.run)  # it reads all of its tables anew if it goes on
                 end(job.registry, job.name, Phase.FAILED, error)
@@ -73,6 +75,14 @@ def work(job: Job) -> None:
             job.say(f"{error.message} ({error.code})")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _abort(job: Job) -> None:
+    """End the run where it is."""
+    with suppress(HeadraceError):
+        stop_reading(job)
+    leave_unswept(job, "was aborted")
+    end(job.registry, job.name, Phase.ABORTED)
 
 
 def _tidy(job: Job) -> None:
