@@ -92,6 +92,7 @@ OURS = (
     "SET client_encoding = 'UTF8'",
     "SET idle_session_timeout = 0",
     "SET statement_timeout = 0",
+    "SET standard_conforming_strings = on",
 )
 """What a session of this test's own needs in the database."""
 
