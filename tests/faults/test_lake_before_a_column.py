@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from headrace.control.registry import Registry
 from tests.support.mirror import mirrored
+from tests.support.put_back import put_back
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -39,13 +39,7 @@ def test_a_lake_of_before_a_column_came_gets_it_again(stack: RunningStack, tmp_p
         mirror.database.run("ALTER TABLE things ADD COLUMN more int DEFAULT 3")
         until(lambda: set(values().values()) == {3}, why=values)
         mirror.settle()
-        beside = lake.with_name(f"{lake.name}.restored")
-        shutil.copytree(tmp_path / "lake", beside)
-        while beside.exists():
-            lake.rename(tmp_path / "later")
-            with suppress(OSError):  # the engine has begun a file where the lake was
-                beside.rename(lake)
-            shutil.rmtree(tmp_path / "later")
+        put_back(lake, tmp_path / "lake", tmp_path / "later")
         mirror.database.run("INSERT INTO things VALUES (21, 'new')")
         until(lambda: values() == {str(key): 3 for key in range(1, 22)}, why=values)
         mirror.settle()

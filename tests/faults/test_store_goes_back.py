@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from headrace.model.schema import TableId
 from sinks.document import exact, json_text
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client, path
+from tests.support.put_back import put_back
 from tests.support.shop import Shop
 from tests.support.waiting import elapse, until
 from tests.support.watched import watched
@@ -92,13 +93,7 @@ def backed_up_lake(shop: Shop, folder: Path) -> Restore:
     shutil.copytree(lake, folder / "lake")
 
     def restore() -> None:
-        beside = lake.with_name(f"{lake.name}.restored")
-        shutil.copytree(folder / "lake", beside)
-        while beside.exists():
-            lake.rename(folder / "later")
-            with suppress(OSError):  # the engine has begun a file where the lake was
-                beside.rename(lake)
-            shutil.rmtree(folder / "later")
+        put_back(lake, folder / "lake", folder / "later")
 
     return restore
 
