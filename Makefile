@@ -29,7 +29,7 @@ STORES := tests/property tests/contract tests/e2e tests/faults
 CONTROL := tests/unit tests/integration
 SUITE := $(STORES) $(CONTROL)
 # So that both halves take as long.
-SOURCES := $(wildcard tests/integration/test_s*.py)
+SOURCES := $(wildcard tests/integration/test_source_[a-r]*.py)
 # All long tests take hours of two cores, so they come in parts: each has a stack and a row of docs/evidence.md
 # of its own, and can be run alone.
 deep-faults-1 := $(wildcard tests/faults/test_[a-j]*.py)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import PipelineSpec, write_private
-from headrace.config.request import WAITED_FOR, Request
+from headrace.config.request import BEGUN, WAITED_FOR, Request
 from headrace.model.change import Ignored, Origin, Record
 from headrace.model.errors import HeadraceError, Retry, SinkError, SinkUnavailable, named, naming
 from headrace.model.key import Key
@@ -82,12 +82,15 @@ class Desk:
                         path.unlink(missing_ok=True)
                         path.with_suffix(WAITED_FOR).unlink(missing_ok=True)
                         continue
+                    if wanted:
+                        path.with_suffix(BEGUN).touch()
                     answer = self._answer(request)
             except Exception as error:  # noqa: BLE001 - whatever it is; a request that stays is tried for ever
                 answer = {"error": self._told(error)}
             if wanted and path.exists():  # else nobody waits for it any more
                 write_private(path.with_suffix(".answer"), json.dumps(answer))
             path.unlink(missing_ok=True)
+            path.with_suffix(BEGUN).unlink(missing_ok=True)
 
     def _told(self, error: Exception) -> dict[str, Any]:
         told = explain(error)

@@ -39,7 +39,10 @@ SELECT current_setting('server_version') AS version_text,
        (SELECT n.nspowner::regrole::text FROM pg_namespace n WHERE n.nspname = 'headrace' AND NOT
             (has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE'))) AS shut_by,
        extract(epoch FROM current_setting('idle_replication_slot_timeout', true)::interval)::int AS idle_s,
-       ARRAY(SELECT pubname::text FROM pg_publication WHERE puballtables ORDER BY 1) AS of_all
+       ARRAY(SELECT pubname::text FROM pg_publication WHERE puballtables ORDER BY 1) AS of_all,
+       session_user::text AS login,
+       (SELECT rolvaliduntil::timestamptz(0)::text FROM pg_roles
+        WHERE rolname = session_user AND rolvaliduntil < 'infinity') AS login_ends
 """
 _SENDERS = "SELECT count(*) AS used FROM pg_stat_replication"
 _RATE = """
@@ -136,6 +139,13 @@ def _rights(
     role, database = server["role"], server["database"]
     yield from check_replication(connection, known)
     yield from check_login(connection, known)
+    if server["login_ends"]:
+        yield Finding.warning(
+            "SOURCE_LOGIN_ENDS",
+            f"The password of the role {server['login']} is valid until {server['login_ends']}: then the"
+            " connector and we get in no more.",
+            f"ALTER ROLE {quoted(server['login'])} VALID UNTIL 'infinity';",
+        )
     if not server["may_create"]:
         yield Finding.error(
             "SOURCE_CREATE_RIGHT",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["WAITED_FOR", "Request"]
+__all__ = ["BEGUN", "WAITED_FOR", "Request"]
 
 WAITED_FOR = ".waits"
 """Ending of the file that whoever waits for an answer keeps locked: nothing is done for who has died."""
+BEGUN = ".begun"
+"""Ending of the file that tells whoever waits that a request is being carried out."""
 
 
 class Request(BaseModel):

@@ -159,11 +159,16 @@ class Connect:
         )
 
     def settled(self, name: str) -> ConnectorState:
-        """Return how the connector does when it is between two states no more; it waits a while for that."""
+        """Return how the connector does when it is between two states no more; it waits a while for that.
+
+        One that is stopped is between two: who has it read columns anew, or gives it other properties, stops
+        it and starts it again. People let it rest by a pause.
+        """
         deadline = time.monotonic() + _SETTLES_S
         while True:
             state = self.state(name)
-            if state.running or state.at_rest or state.connector == "ABSENT" or time.monotonic() > deadline:
+            ended = state.failed or state.connector in ("PAUSED", "ABSENT")
+            if state.running or ended or time.monotonic() > deadline:
                 return state
             time.sleep(0.2)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import write_private
-from headrace.config.request import WAITED_FOR, Request
+from headrace.config.request import BEGUN, WAITED_FOR, Request
 from headrace.control.context import Context
-from headrace.control.runner import engine_state
+from headrace.control.runner import at_rest, engine_state
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.schema import TableId
 
@@ -49,11 +49,11 @@ def ask(
         context: The installation.
         sink: Whose query is asked.
         request: What for.
-        timeout: How long to wait, seconds.
+        timeout: How long to wait until it is begun, seconds; then it is waited for while the engine lives.
         heed: Called now and then; the request is withdrawn when it raises.
 
     Raises:
-        SinkError: When the engine does not run (``SINK_AT_REST``), does not answer in time
+        SinkError: When the engine does not run (``SINK_AT_REST``), does not come to it in time
             (``SINK_BUSY``; the request is withdrawn), or could not do it, with its own reason.
     """
     state = engine_state(context.progress)["state"]
@@ -64,7 +64,7 @@ def ask(
             hint=f"headrace sink resume {sink}",
         )
     with _waiting(context, sink, request) as path:
-        return _answer(sink, path, time.monotonic() + timeout, heed)
+        return _answer(context, sink, path, timeout, heed)
 
 
 @contextmanager
@@ -79,14 +79,17 @@ def _waiting(context: Context, sink: str, request: Request) -> Iterator[Path]:
             write_private(path, request.model_dump_json())
             yield path
         finally:
-            path.unlink(missing_ok=True)
-            waits.unlink(missing_ok=True)
+            for ours in (path, waits, path.with_suffix(BEGUN)):
+                ours.unlink(missing_ok=True)
 
 
-def _answer(sink: str, path: Path, until_s: float, heed: Callable[[], object]) -> dict[str, Any]:
-    """Return what the query answers to a request until a monotonic time; see :func:`ask`."""
+def _answer(
+    context: Context, sink: str, path: Path, timeout: float, heed: Callable[[], object]
+) -> dict[str, Any]:
+    """Return what the query answers to a request; see :func:`ask`."""
     answer, heeded, began = path.with_suffix(".answer"), time.monotonic(), time.monotonic()
-    while time.monotonic() < until_s:
+    # What it did would not be known if it was left while it is done.
+    while time.monotonic() - began < timeout or _at_it(context, path):
         if time.monotonic() - heeded >= _HEED_EVERY_S:
             heeded = time.monotonic()
             heed()
@@ -100,7 +103,13 @@ def _answer(sink: str, path: Path, until_s: float, heed: Callable[[], object]) -
             return said
         time.sleep(_PAUSE_S)
     raise SinkError(
-        f"Sink {sink} did not come to it within {until_s - began:.0f} s.",
+        f"Sink {sink} did not come to it within {timeout:.0f} s.",
         code="SINK_BUSY",
         hint="Its store may not answer; see `headrace lag`.",
     )
+
+
+def _at_it(context: Context, path: Path) -> bool:
+    """Return whether a driver that lives carries out a request, or has done so."""
+    done = path.with_suffix(".answer").exists()
+    return done or (path.with_suffix(BEGUN).exists() and not at_rest(context.progress))

@@ -111,6 +111,7 @@ class SinkSeen:
         following: Topic → the first record not settled, for topics that have one.
         now_ms: This machine's clock, which also stamps progress.
         other_lives: Topics that its query reads as another incarnation than the registry's.
+        untold: Topics of its tables that its query was not told of.
         beyond: ``(topic, partition)`` → what the sink has settled up to, and where the topic ends, for those
             that ended below it when they were looked at after the progress was read.
     """
@@ -123,6 +124,7 @@ class SinkSeen:
     now_ms: int
     beyond: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     other_lives: frozenset[str] = frozenset()
+    untold: frozenset[str] = frozenset()
 
 
 def observe(context: Context, kafka: Kafka) -> tuple[list[SourceSeen], list[SinkSeen]]:
@@ -216,7 +218,7 @@ def _silence(error: HeadraceError, source: str) -> Silence:
 
 def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) -> SinkSeen:
     progress, now_ms = read_progress(context.progress, entry.name), _now_ms()
-    paused, other_lives = False, frozenset[str]()
+    paused, other_lives, untold = False, frozenset[str](), frozenset[str]()
     with suppress(OSError, ValueError):  # the engine says what is wrong with a damaged one
         spec = load_pipeline(context.pipelines / f"{entry.name}.json")
         lives = {table.topic: (table.epoch, table.topic_id) for table in source.entry.tables}
@@ -224,6 +226,8 @@ def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) 
         told = {t.topic: (t.epoch, t.topic_id) for t in spec.tables if t.topic in lives and t.topic_id}
         other_lives = frozenset(topic for topic, life in told.items() if life != lives[topic])
         paused = spec.paused
+        if not spec.withheld:  # who takes tables in or out tells it a moment later
+            untold = frozenset(entry.tables.keys() - {table.topic for table in spec.tables})
     following: dict[str, Next] = {}
     if progress is not None and source.ends is not None and source.loaded:
         settled = {place: progress.next_offsets.get(place, 0) for place in source.ends}
@@ -235,7 +239,7 @@ def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) 
         for (topic, _), record in kafka.firsts(behind).items() if behind else ():
             following[topic] = _earlier(following.get(topic), _next(record))
     beyond = _beyond(kafka, progress, source)
-    return SinkSeen(entry, paused, progress, _engine(context), following, now_ms, beyond, other_lives)
+    return SinkSeen(entry, paused, progress, _engine(context), following, now_ms, beyond, other_lives, untold)
 
 
 def _beyond(

@@ -1,8 +1,9 @@
-"""A sink's pipeline file that is gone or damaged is written anew, from the registry and the checkpoint."""
+"""A sink's pipeline file that is not whole is written anew, from the registry and the checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from headrace.config.pipeline import SchemaPolicy, Swept, load_pipeline, write_private
 from headrace.control.context import Context
@@ -10,7 +11,7 @@ from headrace.control.pipelines import pipeline_of, spec_path
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runs.repository import all_of
-from headrace.control.verdicts import State, Verdict, record
+from headrace.control.verdicts import FIRST_LOAD, State, Verdict, record, standing
 from spark_jobs.targets import newest_targets
 
 __all__ = ["remake_damaged"]
@@ -21,18 +22,18 @@ REMADE = "PIPELINE_REMADE"
 def remake_damaged(
     context: Context, registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry]
 ) -> bool:
-    """Write the pipeline file of a sink of these tables anew if it is gone or damaged; return whether it was.
+    """Write the pipeline file of a sink of these tables anew if it is not whole; return whether it was not.
 
-    The sink goes on where its checkpoint ends. Where it ignores changes of columns, only the file knew which
-    columns it has: then its tables are to be read anew.
+    One that lacks a table is of before the table was taken in, and was put back. The sink goes on where its
+    checkpoint ends. Where it ignores changes of columns, only the file knew which columns it has: then its
+    tables are to be read anew.
     """
     path = spec_path(context, entry.name)
-    try:
-        load_pipeline(path)
-    except (FileNotFoundError, ValueError):
-        pass
-    else:
-        return False
+    begun = {found.topic for found in standing(registry, entry.source) if found.code == FIRST_LOAD}
+    with suppress(FileNotFoundError, ValueError):
+        told = {table.topic for table in load_pipeline(path).tables}
+        if all(table.topic in told or table.topic in begun for table in tables):
+            return False
     source = registry.source(entry.source)
     spec = pipeline_of(context, source, entry, tables)
     spec = spec.model_copy(
@@ -43,7 +44,7 @@ def remake_damaged(
     )
     if SchemaPolicy(entry.on_schema_change) is SchemaPolicy.IGNORE:
         for table in tables:
-            reason = "the sink's pipeline file was gone or damaged; which columns it had is not known"
+            reason = "the sink's pipeline file was not whole; which columns it had is not known"
             verdict = Verdict(State.DEGRADED, reason, read_anew(source, [table.schema]))
             record(registry, source, [table.topic], REMADE, verdict, sink=entry.name)
     write_private(path, spec.model_dump_json())

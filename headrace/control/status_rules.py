@@ -20,7 +20,7 @@ from headrace.control.progress import TableProgress
 from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.remedies import another_key, read_anew, waiting_for
 from headrace.control.snapshot import MOST_ATTEMPTS
-from headrace.control.verdicts import EVERY_SINK, ORDER, RESTARTED, State, Verdict
+from headrace.control.verdicts import EVERY_SINK, FIRST_LOAD, ORDER, RESTARTED, State, Verdict
 from headrace.model.errors import named
 
 __all__ = ["is_watched", "proof_within_s", "source_verdict", "table_verdict"]
@@ -156,6 +156,7 @@ def table_verdict(
     facts = (
         stands if stands is not None and stands.state is State.RESYNC_REQUIRED else None,
         _gap(source, sink, table),
+        _untold(source, sink, table),
         engine,
         _troubled(counters),
         inherited,
@@ -255,6 +256,15 @@ def _engine(sink: SinkSeen) -> Verdict | None:
     if progress.state == "starting":
         return Verdict(State.SETUP, "the query is starting")
     return None
+
+
+def _untold(source: SourceSeen, sink: SinkSeen, table: SourceTableEntry) -> Verdict | None:
+    """Return the verdict when the sink's query does not read the table, unless it is being taken in."""
+    begun = {found.topic for found in source.verdicts if found.code == FIRST_LOAD}
+    if table.topic not in sink.untold - begun:
+        return None
+    said = f"the pipeline file of {sink.entry.name} does not tell of the table: it is an older one"
+    return Verdict(State.DEGRADED, said, f"headrace sink resume {sink.entry.name}")
 
 
 def _troubled(counters: TableProgress) -> Verdict | None:

@@ -23,9 +23,7 @@ pytestmark = pytest.mark.stack
 AUTOVACUUM_OFF = "autovacuum=off"
 
 
-# The versions between are as the one above or below them.
-_DEEP = (17, 16, 15)
-_SERVERS = [pytest.param(major, marks=[pytest.mark.deep] if major in _DEEP else []) for major in MAJORS]
+_SERVERS = [pytest.param(major, marks=[] if major == max(MAJORS) else [pytest.mark.deep]) for major in MAJORS]
 
 
 @pytest.fixture(scope="module", params=_SERVERS)

@@ -134,6 +134,29 @@ def test_the_remedy_of_a_pipeline_that_was_written_anew(mirror: Mirror) -> None:
     assert mirror.in_sync
 
 
+def test_the_remedy_of_a_pipeline_file_of_before_a_table_was_taken_in(mirror: Mirror) -> None:
+    """Its query does not read the table, of which no row is missing before somebody writes."""
+    path = spec_path(mirror.context, CACHE)
+    before = path.read_bytes()
+    mirror.database.run(
+        "CREATE TABLE later (id int PRIMARY KEY, v text)", "INSERT INTO later VALUES (1, 'a')"
+    )
+    done(mirror, f"headrace source tables add {NAME} public.later")
+    mirror.settle()
+    path.write_bytes(before)
+
+    def remedies() -> set[str]:
+        told = lag.measure(mirror.context).tables
+        return {t.remedy for t in told if (t.sink, t.table) == (CACHE, "public.later")}
+
+    until(lambda: remedies() == {f"headrace sink resume {CACHE}"})
+    mirror.database.run("UPDATE later SET v = 'b'")
+    done(mirror, f"headrace sink resume {CACHE}")
+    mirror.settle()
+    assert [rows["1"]["v"] for rows in mirror.stored("later").values()] == ["b"] * 3
+    done(mirror, f"headrace source tables remove {NAME} public.later --purge --yes")
+
+
 @pytest.fixture
 def doubting(stack: RunningStack, mirror: Mirror) -> Iterator[Callable[[], dict[str, Any]]]:
     """Yield what a sink says of a table whose values are looked up under a role of its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.cli.main import app
 from headrace.config.kafka import KafkaAddress
 from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
+from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
@@ -203,6 +205,23 @@ def test_a_resnapshot_needs_a_connector_that_streams(
     finally:
         carry_out("headrace source resume yard", context.registry.parent, database.run)
     until(lambda: in_sync(context))
+
+
+@pytest.mark.deep
+def test_a_resnapshot_waits_for_a_connector_that_is_being_started_anew(
+    context: Context, database: Database, cache: redis.Redis
+) -> None:
+    until(lambda: in_sync(context))
+    with Connect(context.connect_url) as connect, ThreadPoolExecutor(1) as pool:
+        connect.end_task("headrace_yard")  # as whoever follows columns does, for a moment
+        run = pool.submit(runs.resnapshot, context, "yard")
+        elapse(1)
+        assert not run.done()
+        connect.resume("headrace_yard")
+        assert {(swept.table, swept.removed) for swept in run.result(WAIT_S)} == {
+            ("public.items", 0),
+            ("public.others", 0),
+        }
 
 
 def test_two_sinks_do_not_share_a_target(context: Context, cache: redis.Redis, stack: RunningStack) -> None:

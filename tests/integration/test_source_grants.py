@@ -114,6 +114,17 @@ def test_what_a_hardened_server_has_revoked_is_named_with_its_grant(
     assert told(database) == {}
 
 
+def test_a_password_that_will_not_be_valid_for_ever(database: Database) -> None:
+    for until_when in ("tomorrow", "infinity", "yesterday"):  # who comes in otherwise is not asked for it
+        database.run(f"ALTER ROLE {ROLE} VALID UNTIL '{until_when}'")
+        found = told(database)
+        assert found.keys() == ({"SOURCE_LOGIN_ENDS"} if until_when != "infinity" else set())
+        for severity, _, hint in found.values():
+            assert severity is Severity.WARNING
+            paste(database, hint)
+        assert told(database) == {}
+
+
 def test_a_server_that_has_revoked_everything_is_opened_grant_by_grant(database: Database) -> None:
     """No statement is told twice."""
     database.run(

@@ -99,6 +99,8 @@ def _tell(storm: Storm, folder: Path) -> None:
         _say(f"  broken: {broken}")
     for failed in storm.failed:
         _say(f"  a remedy failed: {failed}")
+    for refused in storm.refused:
+        _say(f"  refused: {refused}")
     if storm.stuck:
         _say(f"  it did not come to rest: {storm.stuck}")
     for false in storm.false_greens[:5]:

@@ -55,31 +55,33 @@ class Action:
 
 def _kill(field: Field, name: str) -> None:
     pid = pidfile.alive(field.running.home.pidfile(name))
-    if pid is not None:
-        os.kill(pid, signal.SIGKILL)
+    if pid is None:
+        raise LookupError(f"{name} did not run")
+    os.kill(pid, signal.SIGKILL)
 
 
 def _kill_server(name: str) -> Run:
     def run(field: Field, rng: Random) -> None:
-        _kill(field, name)
-        time.sleep(rng.uniform(*_PAUSE_S))
-        field.headrace("up")
+        try:
+            _kill(field, name)
+            time.sleep(rng.uniform(*_PAUSE_S))
+        finally:
+            field.headrace("up")
 
     return run
 
 
 def _kill_driver(field: Field, rng: Random) -> None:
-    with contextlib.suppress(ProcessLookupError, KeyError):
-        os.kill(int(engine_state(field.context.progress)["pid"]), signal.SIGKILL)
+    os.kill(int(engine_state(field.context.progress)["pid"]), signal.SIGKILL)
 
 
 def _driver_sleeps(field: Field, rng: Random) -> None:
-    with contextlib.suppress(ProcessLookupError, KeyError):
-        group = os.getpgid(int(engine_state(field.context.progress)["pid"]))
-        os.killpg(group, signal.SIGSTOP)
-        try:
-            time.sleep(rng.uniform(2.0, 6.0))
-        finally:
+    group = os.getpgid(int(engine_state(field.context.progress)["pid"]))
+    os.killpg(group, signal.SIGSTOP)
+    try:
+        time.sleep(rng.uniform(2.0, 6.0))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGCONT)
 
 
@@ -88,14 +90,15 @@ def _kill_all(field: Field, rng: Random) -> None:
     names = [server.name for server in field.running.stack.status()]
     rng.shuffle(names)
     for name in names:
-        _kill(field, name)
+        with contextlib.suppress(LookupError):
+            _kill(field, name)
     with contextlib.suppress(ProcessLookupError, TypeError):
         os.kill(int(driver or 0), signal.SIGKILL)
     field.headrace("up")
 
 
 def _cut_the_stream(field: Field, rng: Random) -> None:
-    field.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+    field.strikes("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
 
 
 def _flush_cache(field: Field, rng: Random) -> None:
@@ -150,6 +153,8 @@ def _documents_are_deleted(field: Field, rng: Random) -> None:
     try:
         found = client.request("GET", path(alias, "_search") + "?size=200&_source=false", None).json()
         ids = sorted(hit["_id"] for hit in found["hits"]["hits"])
+        if not ids:
+            raise LookupError("the index was empty")
         field.observer.disturb(sink, until=5.0)
         for one in rng.sample(ids, min(rng.randint(1, 5), len(ids))):
             client.request("DELETE", path(alias, "_doc", one), None)
@@ -164,6 +169,8 @@ def _index_is_deleted(field: Field, rng: Random) -> None:
     client = Client(ElasticsearchSink.Config(url=field.running.endpoints.elasticsearch_url))
     try:
         names = client.request("GET", path(alias), None).json()
+        if not names or "error" in names:
+            raise LookupError("the index was gone")
         field.observer.disturb(sink, until=5.0)
         for name in names:
             client.request("DELETE", path(name), None)
@@ -179,6 +186,8 @@ def _lake_table(field: Field, rng: Random) -> Path:
 def _lake_is_restored(field: Field, rng: Random) -> None:
     place = _lake_table(field, rng)
     table = DeltaTable(str(place))
+    if not table.version():
+        raise LookupError("the table had one version only")
     field.observer.disturb(field.sink("delta"), until=5.0)
     table.restore(max(0, table.version() - rng.randint(1, 3)))
     field.observer.disturb(field.sink("delta"))
@@ -234,9 +243,11 @@ def _enum_is_renamed(field: Field, rng: Random) -> None:
 def _deletes_are_not_published(field: Field, rng: Random) -> None:
     name = f"headrace_{field.name}"
     field.execute(f"ALTER PUBLICATION {name} SET (publish = 'insert, update, truncate')")
-    field.execute(f"DELETE FROM {CHANGING} WHERE id % 11 = {rng.randrange(11)}")
-    time.sleep(rng.uniform(*_PAUSE_S))
-    field.execute(f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')")
+    try:
+        field.strikes(f"DELETE FROM {CHANGING} WHERE id % 11 = {rng.randrange(11)}")
+        time.sleep(rng.uniform(*_PAUSE_S))
+    finally:
+        field.execute(f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')")
 
 
 def _changing_rows_come_and_go(field: Field, rng: Random) -> None:
@@ -245,7 +256,7 @@ def _changing_rows_come_and_go(field: Field, rng: Random) -> None:
         f"INSERT INTO {CHANGING} (id, kind, amount, v, size) SELECT i, 'b', i, 'new', 1"
         f" FROM generate_series({first}, {first + 20}) i ON CONFLICT DO NOTHING"
     )
-    field.execute(f"DELETE FROM {CHANGING} WHERE id % 13 = {rng.randrange(13)}")
+    field.strikes(f"DELETE FROM {CHANGING} WHERE id % 13 = {rng.randrange(13)}")
 
 
 def _resnapshot(field: Field, rng: Random) -> None:

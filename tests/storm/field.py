@@ -52,6 +52,7 @@ class Field:
         log: Told of everything that happens.
         commands: Commands under way.
         broken: Commands that ended in a traceback: what went wrong is to be said in words.
+        refused: Commands that ended otherwise than well, each with its last words.
     """
 
     running: RunningStack
@@ -65,6 +66,7 @@ class Field:
     log: Log
     commands: list[subprocess.Popen[str]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     def sink(self, kind: str) -> str:
         """Return the name of the sink of a kind."""
@@ -75,10 +77,19 @@ class Field:
         found = Registry(self.context.registry).sink(sink).tables[f"{self.name}.public.{table}"]
         return dict(found)
 
-    def execute(self, statement: str) -> None:
-        """Run SQL on the source, as the application would."""
+    def execute(self, statement: str) -> int:
+        """Run SQL on the source, as the application would; return how many rows its last statement met."""
         with psycopg.connect(self.dsn, autocommit=True, connect_timeout=5) as connection:
-            connection.execute(statement.encode())
+            return connection.execute(statement.encode()).rowcount
+
+    def strikes(self, statement: str) -> None:
+        """Run SQL that has to meet a row.
+
+        Raises:
+            LookupError: When it meets none, so that the fault is not counted.
+        """
+        if self.execute(statement) < 1:
+            raise LookupError("no row was there")
 
     def headrace(self, *arguments: str, wait: float | None = 240.0) -> int | None:
         """Run the command line; return its exit code, None when it goes on."""
@@ -108,6 +119,7 @@ class Field:
             return
         words = " ".join(map(str, list(process.args)[3:-2])) if isinstance(process.args, list) else ""
         self.log(f"`headrace {words}` ended with {process.returncode}: {told.strip()[-600:]}")
+        self.refused.append(f"headrace {words}: {told.strip()[-200:]}")
         if "Traceback (most recent call last)" in told or "INTERNAL" in told:
             self.broken.append(f"headrace {words}: {told.strip()[-200:]}")
 

@@ -47,6 +47,7 @@ END $$
 
 def slot_is_lost(field: Field, rng: Random) -> None:
     """Drop the slot under the connector, as an operator does whose disk is full."""
+    field.strikes(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = 'headrace_{field.name}'")
     field.execute(_DROP_SLOT.format(slot=f"headrace_{field.name}"))
 
 
@@ -54,7 +55,9 @@ def topic_is_trimmed(field: Field, rng: Random) -> None:
     """Remove what one table's topic holds, as a retention does that is too short."""
     topic = f"{field.name}.public.{rng.choice([*TABLES, CHANGING])}"
     admin = AdminClient({**KafkaAddress.parse(field.context.kafka_bootstrap).librdkafka()})
-    ((place, (_, end)),) = Kafka(field.context.kafka_bootstrap).ends([topic]).items()
+    ((place, (first, end)),) = Kafka(field.context.kafka_bootstrap).ends([topic]).items()
+    if first == end:
+        raise LookupError("the topic was empty")
     field.observer.disturb_all(until=5.0)
     for future in admin.delete_records([TopicPartition(*place, end)]).values():
         future.result(30)
@@ -90,18 +93,17 @@ def run_is_aborted(field: Field, rng: Random) -> None:
     """Begin a resnapshot, and give it up while it is under way."""
     _begin_run(field, rng)
     time.sleep(rng.uniform(0.5, 3.0))
-    for run in active(Registry(field.context.registry), field.name)[-1:]:
-        field.does("resnapshot", "abort", run.id)
+    field.does("resnapshot", "abort", _newest_run(field))
 
 
 def run_rests(field: Field, rng: Random) -> None:
     """Begin a resnapshot; pause it, and let it go on."""
     _begin_run(field, rng)
     time.sleep(rng.uniform(0.5, 2.0))
-    for run in active(Registry(field.context.registry), field.name)[-1:]:
-        field.does("resnapshot", "pause", run.id)
-        time.sleep(rng.uniform(0.5, 3.0))
-        field.does("resnapshot", "resume", run.id)
+    run = _newest_run(field)
+    field.does("resnapshot", "pause", run)
+    time.sleep(rng.uniform(0.5, 3.0))
+    field.does("resnapshot", "resume", run)
 
 
 def source_is_recovered(field: Field, rng: Random) -> None:
@@ -119,3 +121,10 @@ def recovery_is_interrupted(field: Field, rng: Random) -> None:
 def _begin_run(field: Field, rng: Random) -> None:
     tables = rng.sample([*TABLES, CHANGING], rng.randint(1, 3))
     field.does("resnapshot", field.name, *(f"public.{table}" for table in tables), "--background")
+
+
+def _newest_run(field: Field) -> str:
+    under_way = active(Registry(field.context.registry), field.name)
+    if not under_way:
+        raise LookupError("the run was over")
+    return under_way[-1].id

@@ -42,6 +42,7 @@ class Storm:
         stuck: Why it did not come to rest; empty when it did.
         remedies: Remedies that status told and that were carried out.
         failed: Those of them whose command failed; another may have done before what it would do.
+        refused: Commands that ended otherwise than well, in words; people read them.
         broken: Commands that ended in a traceback, and what broke the storm itself.
         seconds: How long it took.
     """
@@ -60,6 +61,7 @@ class Storm:
     stuck: str
     remedies: tuple[str, ...]
     failed: tuple[str, ...]
+    refused: tuple[str, ...]
     broken: tuple[str, ...]
     seconds: float
 
@@ -139,6 +141,7 @@ def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
         stuck=stuck,
         remedies=tuple(remedies["remedy: "]),
         failed=tuple(remedies["remedy failed: "]),
+        refused=tuple(field.refused),
         broken=tuple(field.broken),
         seconds=round(time.monotonic() - began, 1),
     )
@@ -161,6 +164,7 @@ def broke(plan: Plan, error: BaseException, seconds: float) -> Storm:
         stuck="",
         remedies=(),
         failed=(),
+        refused=(),
         broken=(f"{type(error).__name__}: {error}",),
         seconds=round(seconds, 1),
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from headrace.config.request import WAITED_FOR, Request
+from headrace.config.request import BEGUN, WAITED_FOR, Request
+from headrace.control import desk as control_desk
+from headrace.control.context import Context
 from headrace.model.errors import SinkUnavailable
 from headrace.model.position import Position
 from headrace.model.schema import TableSchema
@@ -19,9 +23,12 @@ from spark_jobs import desk
 from spark_jobs.desk import Desk
 from spark_jobs.held import Holds, save_holds
 from spark_jobs.ownership import Holding
+from tests.support.patience import WAIT_S
 from tests.support.small_table import SCHEMA, TABLE, TABLES, change, state
 from tests.support.waiting import ended, until
 from tests.unit.test_table_trouble import spec
+
+REQUEST = Request(sweep={str(TABLE): [Position(1, 5).version]})
 
 
 class Keeping(MemorySink):
@@ -40,20 +47,38 @@ class Vanishing(MemorySink):
         return 0
 
 
+class Slow(MemorySink):
+    """A store that removes rows only when it is told to go on."""
+
+    goes_on = threading.Event()
+
+    def truncate(self, schema: TableSchema, position: Position) -> int:
+        assert self.goes_on.wait(WAIT_S)
+        return super().truncate(schema, position)
+
+
 def swept(
     kind: type[MemorySink], folder: Path, patch: pytest.MonkeyPatch
 ) -> tuple[MemorySink, dict[str, Any]]:
     """Ask for a sweep of one row of two; return the store and the answer."""
+    sink, asked = desk_of(kind, folder, patch, threading.Lock())
+    return sink, asked._answer(REQUEST)["swept"][str(TABLE)]
+
+
+def desk_of(
+    kind: type[MemorySink], folder: Path, patch: pytest.MonkeyPatch, turn: object
+) -> tuple[MemorySink, Desk]:
+    """Return a store of two rows, one of which is to go, and who carries out requests to it."""
     sink = kind("m", MemorySink.Config(store=folder.name))
     sink.prepare(SCHEMA)
     sink.apply(SCHEMA, [change(1, 1), change(9, 2)])
     sink.settle({("t", 0): 9})
     patch.setattr(desk, "sink_of", lambda _: (sink, TABLES))
     holding = type("Held", (), {"pipeline": lambda _: ""})()
-    told = spec(folder)
-    asked = Desk(told, folder, threading.Lock(), cast("Holding", holding), lambda _: None)
-    answer = asked._answer(Request(sweep={str(TABLE): [Position(1, 5).version]}))
-    return sink, answer["swept"][str(TABLE)]
+    requests = folder / "requests" / "cache"
+    requests.mkdir(parents=True)
+    told, lock = spec(folder), cast("threading.Lock", turn)
+    return sink, Desk(told, requests, lock, cast("Holding", holding), lambda _: None)
 
 
 def test_a_sweep_that_leaves_rows_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,18 +111,11 @@ def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Whoever asked has been told that nothing is removed any more; or another has, of who was killed."""
-    sink = MemorySink("m", MemorySink.Config(store=tmp_path.name))
-    sink.prepare(SCHEMA)
-    sink.apply(SCHEMA, [change(1, 1), change(9, 2)])
-    monkeypatch.setattr(desk, "sink_of", lambda _: (sink, TABLES))
-    holding = type("Held", (), {"pipeline": lambda _: ""})()
-    turn, requests = Turn(), tmp_path / "requests"
-    requests.mkdir()
-    asked = Desk(
-        spec(tmp_path), requests, cast("threading.Lock", turn), cast("Holding", holding), lambda _: None
-    )
+    turn = Turn()
+    sink, asked = desk_of(MemorySink, tmp_path, monkeypatch, turn)
+    requests = tmp_path / "requests" / "cache"
     path = requests / "1.json"
-    path.write_text(Request(sweep={str(TABLE): [Position(1, 5).version]}).model_dump_json())
+    path.write_text(REQUEST.model_dump_json())
     with turn.lock:
         asked.tick()
         until(turn.wanted.is_set)
@@ -109,6 +127,37 @@ def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
     ended(asked._at_work)
     assert len(state(sink)) == 2
     assert list(requests.iterdir()) == []
+
+
+def test_a_sweep_that_is_begun_is_waited_for_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes: who left it then would not know how many rows it has removed."""
+    _, asked = desk_of(Slow, tmp_path, monkeypatch, threading.Lock())
+    folders = {name: tmp_path / name for name in ("requests", "pipelines", "progress")}
+    context = cast("Context", type("Folders", (), folders))
+    context.pipelines.mkdir()
+    (context.pipelines / "cache.json").touch()
+    Slow.goes_on.clear()
+    now = [0.0]
+
+    def sleep(_: float) -> None:
+        if now[0]:
+            Slow.goes_on.set()
+            return
+        asked.tick()
+        until(lambda: list((context.requests / "cache").glob(f"*{BEGUN}")))
+        now[0] = 1_000.0
+
+    asking = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, time_ns=time.time_ns)
+    monkeypatch.setattr(control_desk, "time", asking)
+    monkeypatch.setattr(control_desk, "engine_state", lambda _: {"state": "ready"})
+    monkeypatch.setattr(control_desk, "at_rest", lambda _: False)
+    told = control_desk.ask(context, "cache", REQUEST, timeout=600)
+    assert told["swept"][str(TABLE)]["removed"] == 1
+    assert asked._at_work is not None
+    ended(asked._at_work)
+    assert list((context.requests / "cache").iterdir()) == []
 
 
 def test_a_row_whose_newer_change_was_refused_is_not_swept(

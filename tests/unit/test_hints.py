@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,14 @@ def commands() -> Iterator[tuple[str, str]]:
                 yield where, words
 
 
+@cache
+def _program() -> Any:
+    return get_command(app)
+
+
 def wrong(words: str) -> str:
     """Return what is wrong with a command; empty when it can be pasted."""
-    command: Any = get_command(app)
+    command = _program()
     left = re.findall(r"'[^']*'|\S+", words)
     while children := getattr(command, "commands", None):
         if not left or left[0] not in children:

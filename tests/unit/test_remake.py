@@ -9,10 +9,10 @@ import pytest
 
 from headrace.config.pipeline import load_pipeline
 from headrace.control.context import Context
-from headrace.control.pipelines import spec_path
+from headrace.control.pipelines import pipeline_of, spec_path
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry
 from headrace.control.remake import REMADE, remake_damaged
-from headrace.control.verdicts import standing
+from headrace.control.verdicts import FIRST_LOAD, State, Verdict, over, record, standing
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 
@@ -85,6 +85,20 @@ def test_it_goes_on_with_its_target_and_the_marks_of_its_own_sweeps(
     whole = path.read_bytes()
     assert not remade(context, registry, entry)
     assert path.read_bytes() == whole
+
+
+def test_one_that_lacks_a_table_is_an_older_one(context: Context, registry: Registry) -> None:
+    """But for a table that a command is taking in, which tells the query of it a little later."""
+    entry, origin = sink(registry), registry.source("shop")
+    path = spec_path(context, "cache")
+    path.parent.mkdir(parents=True)
+    path.write_text(pipeline_of(context, origin, entry, []).model_dump_json())
+    told = Verdict(State.SNAPSHOTTING, "being taken in", "")
+    record(registry, origin, [TOPIC], FIRST_LOAD, told)
+    assert not remade(context, registry, entry)
+    over(registry, "shop", TOPIC, FIRST_LOAD)
+    assert remade(context, registry, entry)
+    assert [table.topic for table in load_pipeline(path).tables] == [TOPIC]
 
 
 @pytest.mark.parametrize(("incomplete", "marks"), [({}, (10,)), ({TOPIC: 10}, None)])
