@@ -238,6 +238,7 @@ class PostgresSource:
         with self._session() as connection:
             named = [schema.table for schema in tables]
             found = {**catalogue.missing_now(connection, named), **rights.rights_now(connection, named)}
+            found = {**catalogue.rekeyed_now(connection, tables), **found}
             seen = [schema for schema in tables if schema.table not in found]
             return {**found, **suspects.values_now(connection, seen)}
 

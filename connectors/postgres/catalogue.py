@@ -44,6 +44,7 @@ __all__ = [
     "missing_now",
     "oids",
     "read_tables",
+    "rekeyed_now",
     "sizes",
 ]
 
@@ -179,6 +180,23 @@ def missing_now(connection: Session, tables: Sequence[TableId]) -> dict[TableId,
 def _gone(table: TableId) -> Finding:
     hint = f"If it was dropped: headrace source tables remove SOURCE {word(str(table))}"
     return Finding.error("SOURCE_TABLE_MISSING", f"There is no table {table}.", hint)
+
+
+def rekeyed_now(connection: Session, schemas: Sequence[TableSchema]) -> dict[TableId, Finding]:
+    """Return the tables whose primary key is another one than is captured (``SOURCE_KEY_CHANGED``)."""
+    captured = {schema.table: schema for schema in schemas if not schema.declared}
+    named = {oid: table for table, oid in oids(connection, list(captured)).items()}
+    keys: dict[TableId, list[str]] = {}
+    for row in rows(connection, _KEYS, list(named)):
+        keys.setdefault(named[row["oid"]], []).append(row["name"])
+    return {
+        table: Finding.error(
+            "SOURCE_KEY_CHANGED",
+            f"The key of {table} is ({', '.join(key)}) now and was ({', '.join(captured[table].key)}).",
+        )
+        for table, key in keys.items()
+        if set(key) != set(captured[table].key)
+    }
 
 
 def read_tables(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from connectors.base import Keys, Source, topic_of
 from headrace.config.source import SourceSettings
@@ -10,12 +11,14 @@ from headrace.control.capture import capture_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.registry import SourceEntry
+from headrace.control.registry import Registry, SourceEntry, SourceTableEntry
+from headrace.control.remedies import another_key
 from headrace.model.errors import HeadraceError, SourceError, UsageError, named
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 
 __all__ = [
+    "KEY_CHANGED",
     "OURS_ALREADY",
     "findings_of",
     "in_words_of",
@@ -24,8 +27,12 @@ __all__ = [
     "refuse_unmeant",
     "refuse_used",
     "shared_topics",
+    "unfit_now",
     "without_unfit",
 ]
+
+KEY_CHANGED = "SOURCE_KEY_CHANGED"
+"""Code of a table whose key is another one than is captured: other rows are meant than those mirrored."""
 
 OURS_ALREADY = (
     "SOURCE_SLOTS",
@@ -178,6 +185,18 @@ def _shared(there: str, name: str) -> SourceError:
         hint="Capture one of them; or this one by a source of another name:"
         " headrace source add NAME env:URL --table SCHEMA.TABLE",
     )
+
+
+def unfit_now(
+    registry: Registry, entry: SourceEntry, source: Source, tables: Sequence[SourceTableEntry]
+) -> dict[TableId, Finding]:
+    """Return the tables that a run would not bring as they are just now, why, and what mends that."""
+    found = source.unfit_now([table.schema for table in tables])
+    sinks = registry.sinks(entry.name)
+    return {
+        table: replace(one, hint=another_key(entry, sinks, table)) if one.code == KEY_CHANGED else one
+        for table, one in found.items()
+    }
 
 
 def in_words_of(source: str, unfit: Mapping[TableId, Finding]) -> dict[str, str]:

@@ -172,6 +172,21 @@ def test_row_security_that_hides_rows_from_us_is_told_until_it_is_over(database:
         database.run('REASSIGN OWNED BY "w eak" TO postgres', 'DROP OWNED BY "w eak"', 'DROP ROLE "w eak"')
 
 
+def test_a_table_of_another_key_is_not_fit_to_be_read_anew(database: Database) -> None:
+    database.run("CREATE TABLE pair (a int, b int, PRIMARY KEY (a, b))", "ALTER TABLE twice ADD k int")
+    source = PostgresSource(database.dsn)
+    pair, rekeyed, twice = (TableId("public", name) for name in ("pair", "rekeyed", "twice"))
+    schemas = source.catalogue([pair, rekeyed, twice], {twice: ("k",)})
+    assert source.unfit_now(schemas) == {}
+    database.run(
+        "ALTER TABLE pair DROP CONSTRAINT pair_pkey, ADD PRIMARY KEY (b, a)",
+        "ALTER TABLE rekeyed DROP CONSTRAINT rekeyed_pkey, ADD PRIMARY KEY (email)",
+    )
+    found = source.unfit_now(schemas)
+    assert {table: one.code for table, one in found.items()} == {rekeyed: "SOURCE_KEY_CHANGED"}
+    assert found[rekeyed].message == "The key of public.rekeyed is (email) now and was (id)."
+
+
 def test_a_publication_that_is_changed_and_put_back_is_remembered(database: Database) -> None:
     source, capture = captured(database)
     watch = source.watch(capture)

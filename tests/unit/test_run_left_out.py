@@ -12,9 +12,11 @@ from connectors.base import Source
 from headrace.control import first_load
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
+from headrace.control.runs import asking
 from headrace.control.runs import start as runs
-from headrace.control.runs.left_out import Why, leave_out, raise_left_out, tell
-from headrace.control.runs.repository import all_of, change, run_of, topics_of
+from headrace.control.runs.job import Job
+from headrace.control.runs.left_out import TablesUnread, Why, leave_out, raise_left_out, tell
+from headrace.control.runs.repository import FINAL, all_of, change, insert, run_of, topics_of
 from headrace.control.verdicts import RESTARTED, State, Verdict, record, standing
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
@@ -167,3 +169,38 @@ def test_what_nothing_explains_is_read_once_more_before_it_is_left_out(shop: Sho
     assert shop.job.run.plan["left_out"] == {
         "public.b": "public.b was not read whole. headrace resnapshot shop public.b"
     }
+
+
+REKEYED = Finding.error("SOURCE_KEY_CHANGED", "The key of public.b is (code) now and was (id).")
+ANOTHER_KEY = (
+    "headrace source tables remove shop public.b --purge && headrace source tables add shop public.b"
+)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["named", "whole"])
+def test_a_table_of_another_key_is_refused_before_it_is_read_or_left_out(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """Its rows would be set aside, and those of before be taken for gone."""
+    for wait in ("_until_loaded", "_until_quiet", "until_confirmed"):
+        monkeypatch.setattr(asking, wait, lambda *_: None)
+    plan: dict[str, Any] = {"whole": whole, "left_out": {}, "estimate": 0}
+    run = insert(shop.registry, "shop", [A, B], ["one", "two"], queue=True, why="", **plan)
+    job = Job(shop.context, run.id, shop.registry, shop.job.kafka)
+
+    class Database(Unfit, Estimates):
+        pass
+
+    def stops(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(asking, "_prepare", stops)
+    with pytest.raises(InterruptedError if whole else TablesUnread) as refused:
+        asking.ask(job, cast("Source", Database(b=REKEYED)), cast("Any", None))
+    if isinstance(refused.value, TablesUnread):
+        assert (refused.value.code, refused.value.hint) == (REKEYED.code, ANOTHER_KEY)
+        assert refused.value.code in FINAL, "it would be tried again for ever"
+        assert topics_of(job.run) == {A, B}
+    else:
+        assert topics_of(job.run) == {A}
+        assert job.run.plan["left_out"] == {"public.b": f"{REKEYED.message} {ANOTHER_KEY}"}

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headrace.control.context import Context
 from headrace.control.registry import ResnapshotEntry, SinkEntry, now_ms
-from headrace.control.runs import asking, shadowing, start, worker
-from headrace.control.runs.job import Job
+from headrace.control.runs import asking, reading, shadowing, start, worker
+from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.repository import (
     FORMER,
     SWEEP_LARGE,
     Phase,
     change,
+    end,
     insert,
     leave_behind,
     overtaken,
@@ -25,6 +26,7 @@ from headrace.control.runs.repository import (
     take_over,
 )
 from headrace.control.runs.sweeping import UNSWEPT
+from headrace.control.snapshot import Snapshot, SnapshotState
 from headrace.control.verdicts import State, Verdict, record, standing
 from headrace.model.errors import SinkUnavailable, SourceError, UsageError
 from sinks.contract.story import at, expected, state, upsert
@@ -245,3 +247,145 @@ def test_a_run_that_fails_leaves_word_of_what_it_has_not_swept(
     assert shop.job.run.phase == phase
     left = {(found.sink, found.topic) for found in standing(shop.registry, "shop") if found.code == UNSWEPT}
     assert left == {("two", A)}
+
+
+def test_a_run_that_is_being_ended_does_not_go_on_meanwhile(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two commands act upon it; whoever was first is done, and the other one is told so."""
+    first = unfinished(shop, [A], ["one"])
+
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(UsageError) as refused:
+            start.resume(shop.context, first.id, sweep_many=True)
+        assert refused.value.as_dict() == {
+            "code": "RESNAPSHOT_OVER",
+            "message": f"Run {first.id} is being aborted.",
+            "hint": f"headrace resnapshot abort {first.id}",
+        }
+
+    monkeypatch.setattr(shadowing, "give_up", meanwhile)
+    assert start.abort(shop.context, first.id).phase == "aborted"
+    assert (now(shop, first).phase, now(shop, first).wanted) == ("aborted", "")
+
+
+def test_a_run_that_has_just_gone_on_is_ended_by_who_works_on_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, known = unfinished(shop, [A], ["one"]), run_of
+
+    def late(*found: Any) -> ResnapshotEntry:
+        run = known(*found)
+        monkeypatch.setattr(start, "run_of", known)
+        start.resume(shop.context, run.id, sweep_many=True)
+        return run
+
+    monkeypatch.setattr(start, "run_of", late)
+    run = start.abort(shop.context, first.id)
+    assert (run.phase, run.wanted) == ("sweeping", "abort")
+
+
+def test_a_run_that_could_not_be_ended_may_go_on(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = unfinished(shop, [A], ["one"])
+
+    def busy(*_: object) -> None:
+        raise SinkUnavailable("The engine has it.", code="SINK_BUSY")
+
+    monkeypatch.setattr(shadowing, "give_up", busy)
+    with pytest.raises(SinkUnavailable):
+        start.abort(shop.context, first.id)
+    assert start.resume(shop.context, first.id).phase == "sweeping"
+
+
+def test_a_run_that_another_one_ends_does_not_go_on_meanwhile(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = unfinished(shop, [A], ["one"])
+    later = shop.begin([A])
+
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(UsageError):
+            start.resume(shop.context, first.id, sweep_many=True)
+
+    monkeypatch.setattr(reading, "give_up", meanwhile)
+    reading.note_read(later)
+    assert now(shop, first).phase == "aborted"
+
+
+@pytest.mark.parametrize("code", [SWEEP_LARGE, "RESNAPSHOT_INCOMPLETE"])
+def test_an_abort_in_the_moment_in_which_a_run_comes_to_rest_ends_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    known = end
+
+    def late(*told: Any) -> ResnapshotEntry:
+        monkeypatch.setattr(worker, "end", known)
+        start.abort(shop.context, shop.job.name)
+        return known(*told)
+
+    def fails(_: Job) -> None:
+        raise SourceError("It comes to rest.", code=code)
+
+    monkeypatch.setattr(worker, "end", late)
+    monkeypatch.setattr(worker, "sweep", fails)
+    for name in ("note_read", "give_up"):
+        monkeypatch.setattr(worker, name, lambda *_: None)
+    worker.work(shop.job)
+    assert (shop.job.run.phase, shop.job.run.wanted) == ("aborted", "")
+
+
+def test_who_works_on_a_run_that_is_over_changes_it_no_more(shop: Shop) -> None:
+    end(shop.registry, shop.job.name, Phase.ABORTED)
+    for phase in (Phase.SWEEPING, Phase.COMPLETED):
+        with pytest.raises(UsageError) as refused:
+            change(shop.registry, shop.job.name, phase=phase)
+        assert refused.value.code == "RESNAPSHOT_OVER"
+    assert shop.job.run.phase == "aborted"
+
+
+def test_a_run_that_rests_while_the_database_does_not_answer_is_stopped_once_it_does(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the connector reads to the end what somebody has asked it not to."""
+    orders: list[str] = []
+    away = True
+
+    class Database:
+        def steer_snapshot(self, _: object, order: str, __: str) -> None:
+            if away:
+                raise SourceError("It does not answer.", code="SOURCE_UNREACHABLE")
+            orders.append(order)
+
+        def whole_rows(self, *_: object) -> None:
+            """Tell nothing."""
+
+        close = whole_rows
+
+    class Silent:
+        def __init__(self, *_: object) -> None:
+            """Hear nothing."""
+
+        def incremental(self, _: str) -> Snapshot:
+            return Snapshot(SnapshotState.RUNNING, {}, {})
+
+        def busy(self) -> None:
+            """Be at rest."""
+
+    monkeypatch.setattr(reading, "source_of", lambda *_: Database())
+    monkeypatch.setattr(reading, "capture_of", lambda *_: None)
+    monkeypatch.setattr(reading, "Told", Silent)
+    for name in ("_watch", "lost_columns", "_key_is_back", "refuse_hidden"):
+        monkeypatch.setattr(reading, name, lambda *_: False)
+    monkeypatch.setattr(reading, "time", shop.time)
+    shop.context.run.mkdir(parents=True, exist_ok=True)
+    change(shop.registry, shop.job.name, {"signal": "s", "asked": True, "ends": None}, phase=Phase.READING)
+    start.pause(shop.context, shop.job.name)
+    for _ in range(2):
+        with pytest.raises(SourceError):
+            reading.read(shop.job)
+    away = False
+    shop.time.meanwhile = lambda: cast("None", start.abort(shop.context, shop.job.name))
+    with pytest.raises(Aborted):
+        reading.read(shop.job)
+    assert orders == ["stop"], "once"
+    assert shop.time.now > 0, "it rests until somebody has it go on"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from connectors.base import Capture, Source
 from headrace.control.capture import capture_now, source_of
 from headrace.control.first_load import note_loaded
-from headrace.control.fitness import in_words_of
+from headrace.control.fitness import in_words_of, unfit_now
 from headrace.control.progress import read_progress
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.runs.job import Job
@@ -73,7 +73,7 @@ def _leave_out_unfit(job: Job, source: Source) -> None:
             code="SOURCE_TABLE_MISSING",
             hint=f"headrace resnapshot abort {job.name}",
         )
-    unfit = source.unfit_now([table.schema for table in mine])
+    unfit = unfit_now(job.registry, job.source, source, mine)
     if not unfit:
         return
     if run.plan["marks"]:
@@ -95,10 +95,10 @@ def _leave_out_unfit(job: Job, source: Source) -> None:
 
 def _refusal(job: Job, unfit: Mapping[TableId, Finding]) -> TablesUnread:
     finding, source = next(iter(unfit.values())), job.run.source
-    hint = named(finding.hint, source=source)
-    if finding.code != "SOURCE_TABLE_MISSING":  # there will be nothing to go on with
-        hint = f"{hint} -- then: headrace resnapshot resume {job.name}"
     why = {table: why_unfit(source, found) for table, found in unfit.items()}
+    hint = named(finding.hint, source=source)
+    if not why_unfit(source, finding).alone:  # else there will be nothing to go on with
+        hint = f"{hint} -- then: headrace resnapshot resume {job.name}"
     return TablesUnread(finding.message, code=finding.code, hint=hint, tables=why)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from connectors.base import Source
 from connectors.registry import why_unreadable
 from headrace.control.captured import captured_of
+from headrace.control.fitness import KEY_CHANGED, unfit_now
 from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
 from headrace.control.remedies import read_anew, recover
 from headrace.control.runs.job import Job
@@ -20,6 +21,8 @@ from headrace.model.schema import TableId
 __all__ = ["TablesUnread", "Why", "choose", "leave_out", "raise_left_out", "tell", "why_unfit"]
 
 _SAYS = "; it was not read anew: "
+_ALONE = ("SOURCE_TABLE_MISSING", KEY_CHANGED)
+"""What mends these takes the table out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def choose(
 
 def why_unfit(source: str, found: Finding) -> Why:
     """Return why a table is left out that would not be read right just now."""
-    return Why(found.message, named(found.hint, source=source), alone=found.code == "SOURCE_TABLE_MISSING")
+    return Why(found.message, named(found.hint, source=source), alone=found.code in _ALONE)
 
 
 def leave_out(job: Job, source: Source, unread: Mapping[TableId, Why | None]) -> bool:
@@ -88,7 +91,7 @@ def leave_out(job: Job, source: Source, unread: Mapping[TableId, Why | None]) ->
     """
     run, entry = job.run, job.source
     mine = {table.schema.table: table for table in job.tables(run) if table.schema.table in unread}
-    unfit = source.unfit_now([table.schema for table in mine.values()])
+    unfit = unfit_now(job.registry, entry, source, list(mine.values()))
     known = run.plan.get("failed", [])
     out: dict[str, Why] = {}
     for table, captured in mine.items():

@@ -42,8 +42,9 @@ from headrace.control.runs.repository import (
 from headrace.control.runs.shadowing import give_up
 from headrace.control.runs.start import MAX_LATENCY_MS, marks_of
 from headrace.control.runs.untold import Untold
+from headrace.control.runs.wishes import want_end
 from headrace.control.snapshot import Snapshot, SnapshotState, Told
-from headrace.control.verdicts import UNTIL_READ, over
+from headrace.control.verdicts import EVERY_SINK, UNTIL_READ, healed, over
 from headrace.model.errors import HeadraceError, SourceError
 from headrace.model.schema import TableId, declared_keys
 
@@ -74,6 +75,9 @@ def read(job: Job) -> None:
 
 def _read(job: Job, source: Source, capture: Capture) -> bool:
     """Have the connector read; return False when the run is to rest, and what it has asked is taken back."""
+    if job.run.plan.get("stopping"):
+        _stop(job, source, capture)
+        return False
     untold = Untold(job, source.whole_rows)
     while True:
         if not job.run.plan.get("asked"):
@@ -148,14 +152,20 @@ def _key_is_back(job: Job, source: Source, capture: Capture, error: SourceError)
 def note_read(job: Job) -> None:
     """Take the word back that rows are being read: what a sink has not settled says how much it lacks.
 
-    What another run had left unfinished of the same tables is left to this one from here on.
+    What another run had left unfinished of the same tables is left to this one from here on. Where no sink
+    has a table nothing is left to be swept: sinks that come later begin with what the run has found.
     """
-    for topic in job.run.plan["ends"]:
+    run = job.run
+    served = {topic for sink in job.registry.sinks(run.source) for topic in sink.tables}
+    for topic in run.plan["ends"]:
         for code in UNTIL_READ:
-            over(job.registry, job.run.source, topic, code)
+            over(job.registry, run.source, topic, code)
+        if topic not in served:
+            healed(job.registry, run.source, topic, EVERY_SINK, run.begun_ms)
     for other in overtaken(job.registry, job.run):
-        give_up(job.context, other)
-        take_over(job.registry, other.id, job.name)
+        if want_end(job.registry, other.id, unfinished=True).wanted == "abort":
+            give_up(job.context, other)
+            take_over(job.registry, other.id, job.name)
 
 
 @contextmanager
@@ -167,7 +177,8 @@ def _turn(job: Job) -> Iterator[None]:
     path = job.context.run / f"reading-{job.run.source}.lock"
     with path.open("a") as lock:
         while True:
-            paused = job.heed() and not job.run.plan.get("asked")
+            plan = job.run.plan
+            paused = job.heed() and not (plan.get("asked") or plan.get("stopping"))
             others = [other for other in active(job.registry, job.run.source) if other.id != job.name]
             before = _before(job, others)
             if before is None and not paused:
@@ -265,7 +276,8 @@ def stop_reading(job: Job) -> None:
     Raises:
         HeadraceError: When the database does not answer; the next run stops it then.
     """
-    if job.run.plan.get("asked") and not job.run.plan.get("ends"):
+    plan = job.run.plan
+    if (plan.get("asked") or plan.get("stopping")) and not plan.get("ends"):
         with closing(source_of(job.context, job.source)) as source:
             _stop(job, source, capture_of(job.context, job.source))
 
@@ -277,8 +289,9 @@ def _take_back(job: Job, source: Source, capture: Capture) -> None:
     mine = [] if plan.get("again") else asked_for(job, job.run)
     whole = heard.scanned.keys() - heard.trouble.keys()
     done = [table.topic for table in mine if str(table.schema.table) in whole]
-    # Noted first: what nobody waits for any more is stopped by the next run, if this process dies.
-    change(job.registry, job.name, {"done": plan.get("done", []) + done, **unasked(job.name)})
+    # Noted first: what is not stopped, for this process dies or the database does not answer, is so later.
+    told = {"done": plan.get("done", []) + done, "stopping": True, **unasked(job.name)}
+    change(job.registry, job.name, told)
     _stop(job, source, capture)
 
 
@@ -286,6 +299,7 @@ def _stop(job: Job, source: Source, capture: Capture) -> None:
     """Have the connector stop, and wait until it says so."""
     heard = Told(job.kafka, capture, job.run.plan.get("heard_from", 0))
     source.steer_snapshot(capture, "stop", f"{job.name}-s{now_ms()}")
+    change(job.registry, job.name, {"stopping": False})
     deadline = time.monotonic() + STOPPED_WITHIN_S
     with suppress(HeadraceError):  # the next run looks again
         while heard.busy() is not None and time.monotonic() < deadline:

@@ -15,12 +15,10 @@ from headrace.control.registry import (
     Registry,
     ResnapshotEntry,
     SinkEntry,
-    SourceEntry,
     SourceTableEntry,
     now_ms,
 )
 from headrace.control.remedies import read_anew
-from headrace.control.runs.passed import passed_by
 from headrace.control.verdicts import State, Verdict, record, standing
 from headrace.model.errors import HeadraceError, SinkError, SourceError, UsageError, named
 
@@ -29,6 +27,8 @@ __all__ = [
     "FINAL",
     "FORMER",
     "OPEN",
+    "OVER",
+    "RESTING",
     "SWEEP_LARGE",
     "Phase",
     "active",
@@ -37,7 +37,6 @@ __all__ = [
     "change",
     "count",
     "end",
-    "go_on",
     "insert",
     "is_swept",
     "keep_telling",
@@ -50,7 +49,6 @@ __all__ = [
     "take_over",
     "topics_left",
     "topics_of",
-    "wish",
 ]
 
 
@@ -71,6 +69,10 @@ class Phase(str, Enum):
 ACTIVE = (Phase.QUEUED, Phase.READING, Phase.APPLYING, Phase.SWEEPING)
 """Phases in which a process works on the run, or is about to; a paused run keeps its phase."""
 OPEN = (*ACTIVE, Phase.UNFINISHED)
+RESTING = (Phase.UNFINISHED, Phase.FAILED)
+"""Phases in which nobody works on the run, and a person may have it go on."""
+OVER = "RESNAPSHOT_OVER"
+"""Code of what is asked of a run that is over, or is to end."""
 SWEEP_LARGE = "RESNAPSHOT_SWEEP_LARGE"
 """Code of the verdict upon a table of which a run would remove many rows, until a person has decided."""
 FORMER = "RESNAPSHOT_FORMER"
@@ -81,6 +83,7 @@ FINAL = (
     "RESNAPSHOT_PARTITIONS",
     "RESNAPSHOT_ROWS_BUSY",
     "RESNAPSHOT_UNREADABLE",
+    "SOURCE_KEY_CHANGED",
     "SOURCE_NO_PRIMARY_KEY",
     "SOURCE_ROW_SECURITY",
     "SOURCE_SELECT_RIGHT",
@@ -261,45 +264,30 @@ def refuse_former(run: ResnapshotEntry) -> ResnapshotEntry:
 
 
 def change(
-    registry: Registry, name: str, plan: Mapping[str, Any] | None = None, **to: Any
+    registry: Registry,
+    name: str,
+    plan: Mapping[str, Any] | None = None,
+    *,
+    among: Collection[Phase] = ACTIVE,
+    **to: Any,
 ) -> ResnapshotEntry:
-    """Change fields of a run; ``plan`` is added to its plan."""
+    """Change fields of a run; ``plan`` is added to its plan. A phase changes only from one of ``among``.
+
+    One that is to be aborted does not come to rest instead: it stays as it is.
+
+    Raises:
+        UsageError: When somebody else has given it a phase that is not among them (``RESNAPSHOT_OVER``).
+    """
     with registry.begin() as session:
         run = refuse_former(session.get_one(ResnapshotEntry, name))
+        if "phase" in to and Phase(run.phase) not in among:
+            hint = f"headrace resnapshot show {run.id}"
+            raise UsageError(f"Run {run.id} is {run.phase}.", code=OVER, hint=hint)
+        if to.get("phase") in RESTING and run.wanted == "abort":
+            return run
         run.plan = {**run.plan, **(plan or {})}
         for field, value in to.items():
             setattr(run, field, value.value if isinstance(value, Phase) else value)
-        return run
-
-
-def wish(registry: Registry, name: str, wanted: str) -> ResnapshotEntry:
-    """Note what a person wants of a run that is under way; one that is over, or is to end, is left alone."""
-    with registry.begin() as session:
-        run = session.get_one(ResnapshotEntry, name)
-        if Phase(run.phase) in ACTIVE and run.wanted != "abort":
-            run.wanted = wanted
-        return run
-
-
-def go_on(registry: Registry, name: str, *, sweep_many: bool) -> ResnapshotEntry:
-    """Have a run go on where it was; one that is over, or is to end, is left alone."""
-    with registry.begin() as session:
-        run = session.get_one(ResnapshotEntry, name)
-        phase = Phase(run.phase)
-        if phase in (Phase.COMPLETED, Phase.ABORTED) or run.wanted == "abort":
-            return run
-        refuse_former(run)
-        plan = {**run.plan, **({"sweep_many": True} if sweep_many else {})}
-        if phase is Phase.UNFINISHED:
-            phase = Phase.SWEEPING
-        elif phase is Phase.FAILED:  # what it was told may not be all there is
-            phase = Phase.QUEUED
-            tables = session.get_one(SourceEntry, run.source).tables
-            # What it had swept stays swept at sinks that go on; those that come later have to know.
-            plan["passed"] = {topic: [*told] for topic, told in passed_by(run, tables).items()}
-            plan |= {"marks": {}, "asked": False, "ends": None}
-        run.plan, run.phase, run.wanted = plan, phase.value, ""
-        run.error, run.reason, run.ended_ms = None, "", None
         return run
 
 
@@ -326,14 +314,28 @@ def _untidy(run: ResnapshotEntry) -> str:
     return f"the store of {where} {said}" if where else ""
 
 
-def end(registry: Registry, name: str, phase: Phase, error: HeadraceError | None = None) -> ResnapshotEntry:
-    """End a run, or leave it unfinished."""
+def end(
+    registry: Registry,
+    name: str,
+    phase: Phase,
+    error: HeadraceError | None = None,
+    *,
+    among: Collection[Phase] = ACTIVE,
+) -> ResnapshotEntry:
+    """End a run that is in a phase of ``among``, or leave it unfinished; one to be aborted does not rest.
+
+    Raises:
+        UsageError: When it is in another one (``RESNAPSHOT_OVER``).
+    """
     known = run_of(registry, name)
     told = {**error.as_dict(), "kind": _kind(error)} if error is not None else None
     reason = "; ".join(filter(None, (error.message if error is not None else "", _untidy(known))))
     if told is not None:
         told["hint"] = named(told["hint"], source=known.source)
-    run = change(registry, name, phase=phase, error=told, reason=reason, wanted="", ended_ms=now_ms())
+    ends: dict[str, Any] = {"error": told, "reason": reason, "wanted": "", "ended_ms": now_ms()}
+    run = change(registry, name, among=among, phase=phase, **ends)
+    if run.phase != phase.value:
+        return run
     event = {"run": name, "tables": sorted(topics_of(run)), "why": run.why, **run.counts}
     registry.note(f"source {run.source}", f"resnapshot {phase.value}", **event)
     return run

@@ -10,7 +10,7 @@ from connectors.base import Source
 from connectors.registry import why_unreadable
 from headrace.control.capture import source_of
 from headrace.control.context import Context
-from headrace.control.fitness import in_words_of, refuse_not_streaming, refuse_unfit
+from headrace.control.fitness import in_words_of, refuse_not_streaming, refuse_unfit, unfit_now
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import resting
 from headrace.control.registry import (
@@ -26,21 +26,21 @@ from headrace.control.runs import markers
 from headrace.control.runs.left_out import Why, choose, raise_left_out, tell
 from headrace.control.runs.repository import (
     ACTIVE,
+    OVER,
+    RESTING,
     Phase,
     again,
     end,
-    go_on,
     insert,
     is_swept,
     keep_telling,
     raised,
-    refuse_former,
     run_of,
     topics_of,
-    wish,
 )
+from headrace.control.runs.wishes import go_on, may_rest, want_end, wish
 from headrace.control.runs.words import in_words
-from headrace.model.errors import SinkError, SourceError, StackError, UsageError, naming
+from headrace.model.errors import HeadraceError, SinkError, SourceError, StackError, UsageError, naming
 from headrace.model.schema import TableId
 
 __all__ = [
@@ -111,10 +111,10 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: 
     left_out = _words(entry, unreadable)
     source = source_of(context, entry)
     if tables:
-        _refuse_unread(entry, source, chosen)
+        _refuse_unread(registry, entry, source, chosen)
     kafka = Kafka(context.kafka_bootstrap)
     if not tables:
-        left_out |= in_words_of(name, source.unfit_now([t.schema for t in chosen]))
+        left_out |= in_words_of(name, unfit_now(registry, entry, source, chosen))
         chosen = [t for t in chosen if str(t.schema.table) not in left_out]
     return Plan(
         source=name,
@@ -125,7 +125,9 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: 
     )
 
 
-def _refuse_unread(entry: SourceEntry, source: Source, chosen: Sequence[SourceTableEntry]) -> None:
+def _refuse_unread(
+    registry: Registry, entry: SourceEntry, source: Source, chosen: Sequence[SourceTableEntry]
+) -> None:
     """Refuse tables of which a run would fail."""
     reasons = {table.schema.table: why_unreadable(entry.kind, table.schema) for table in chosen}
     if told := [f"{table}: {why}" for table, why in reasons.items() if why]:
@@ -135,7 +137,7 @@ def _refuse_unread(entry: SourceEntry, source: Source, chosen: Sequence[SourceTa
             hint=recover(entry.name),
         )
     with naming(entry.name):
-        refuse_unfit(list(source.unfit_now([table.schema for table in chosen]).values()))
+        refuse_unfit(list(unfit_now(registry, entry, source, chosen).values()))
 
 
 def start(
@@ -289,7 +291,8 @@ def resume(context: Context, name: str, *, sweep_many: bool = False) -> Resnapsh
     registry = Registry(context.registry)
     run = go_on(registry, run_of(registry, name).id, sweep_many=sweep_many)
     if run.wanted == "abort":
-        raise _over(run, f"headrace resnapshot show {run.id}")
+        # Whoever was to end one that nobody works on may have been killed.
+        raise _over(run, f"headrace resnapshot {'abort' if Phase(run.phase) in RESTING else 'show'} {run.id}")
     if run.phase not in _ACTIVE:
         raise _over(run, again(registry, run))
     hand_over(context, run)
@@ -304,24 +307,31 @@ def abort(context: Context, name: str) -> ResnapshotEntry:
         SinkError: When the engine does not let go of a shadow (``SINK_BUSY``).
     """
     registry = Registry(context.registry)
-    run = run_of(registry, name)
-    if run.phase in (Phase.UNFINISHED.value, Phase.FAILED.value):
-        from headrace.control.runs.shadowing import give_up  # only here: who looks often imports no sink
-
-        refuse_former(run)
-        give_up(context, run)
-        keep_telling(registry, run)
-        return end(registry, run.id, Phase.ABORTED)
-    run = wish(registry, run.id, "abort")
+    run = want_end(registry, run_of(registry, name).id)
     if run.wanted != "abort":
         raise _over(run, f"headrace resnapshot show {run.id}")
+    if Phase(run.phase) in RESTING:
+        return _end_now(context, registry, run)
     hand_over(context, run)
     return run
 
 
+def _end_now(context: Context, registry: Registry, run: ResnapshotEntry) -> ResnapshotEntry:
+    """End a run that nobody works on, and that does not go on any more."""
+    from headrace.control.runs.shadowing import give_up  # only here: who looks often imports no sink
+
+    try:
+        give_up(context, run)
+    except HeadraceError:
+        may_rest(registry, run.id)
+        raise
+    keep_telling(registry, run)
+    return end(registry, run.id, Phase.ABORTED, among=RESTING)
+
+
 def _over(run: ResnapshotEntry, hint: str) -> UsageError:
     how = "being aborted" if run.wanted == "abort" else run.phase
-    return UsageError(f"Run {run.id} is {how}.", code="RESNAPSHOT_OVER", hint=hint)
+    return UsageError(f"Run {run.id} is {how}.", code=OVER, hint=hint)
 
 
 def hand_over(context: Context, run: ResnapshotEntry) -> None:

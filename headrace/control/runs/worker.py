@@ -21,7 +21,17 @@ from headrace.control.registry import Registry
 from headrace.control.runs import markers
 from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.reading import note_read, read, stop_reading
-from headrace.control.runs.repository import ACTIVE, FINAL, FORMER, SWEEP_LARGE, Phase, active, end, run_of
+from headrace.control.runs.repository import (
+    ACTIVE,
+    FINAL,
+    FORMER,
+    OVER,
+    SWEEP_LARGE,
+    Phase,
+    active,
+    end,
+    run_of,
+)
 from headrace.control.runs.shadowing import clear_away, discard_of_run, give_up
 from headrace.control.runs.sweeping import leave_unswept, sweep
 from headrace.control.sweeps import ROWS_BEHIND
@@ -59,22 +69,30 @@ def work(job: Job) -> None:
             if error.code in _GONE:
                 discard_of_run(job.context, job.name)
                 return
+            if error.code == OVER:
+                return
             asks = error.code in (SWEEP_LARGE, ROWS_BEHIND)
             fails = error.code in FINAL or isinstance(error, UsageError)
             if (asks or fails) and job.run.wanted == "abort":  # who wants that was told that it ends
                 _abort(job)
                 return
             if asks:
-                end(job.registry, job.name, Phase.UNFINISHED, error)
+                _rest(job, Phase.UNFINISHED, error)
                 return
             if fails:
                 leave_unswept(job, "has failed")
                 give_up(job.context, job.run)  # it reads all of its tables anew if it goes on
-                end(job.registry, job.name, Phase.FAILED, error)
+                _rest(job, Phase.FAILED, error)
                 return
             job.say(f"{error.message} ({error.code})")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _rest(job: Job, phase: Phase, error: HeadraceError) -> None:
+    """Leave the run to a person, unless somebody has just asked for its end."""
+    if Phase(end(job.registry, job.name, phase, error).phase) in ACTIVE:
+        _abort(job)
 
 
 def _abort(job: Job) -> None:

@@ -1,0 +1,64 @@
+"""What people want of a run: noted in one transaction with the phase in which it is possible."""
+
+from __future__ import annotations
+
+from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry
+from headrace.control.runs.passed import passed_by
+from headrace.control.runs.repository import ACTIVE, RESTING, Phase, refuse_former
+
+__all__ = ["go_on", "may_rest", "want_end", "wish"]
+
+
+def wish(registry: Registry, name: str, wanted: str) -> ResnapshotEntry:
+    """Note what a person wants of a run that is under way; one that is over, or is to end, is left alone."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        if Phase(run.phase) in ACTIVE and run.wanted != "abort":
+            run.wanted = wanted
+        return run
+
+
+def want_end(registry: Registry, name: str, *, unfinished: bool = False) -> ResnapshotEntry:
+    """Note that a run is to end, unless it is over; from then on it does not go on.
+
+    Args:
+        registry: The installation's registry.
+        name: The run.
+        unfinished: Only one that is, for another has read its tables.
+    """
+    among = (Phase.UNFINISHED,) if unfinished else (*ACTIVE, *RESTING)
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        if Phase(run.phase) in among:
+            run.wanted = "abort"
+        return run
+
+
+def may_rest(registry: Registry, name: str) -> None:
+    """Take back that a run is to end which nobody works on, and which could not be ended."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        if Phase(run.phase) in RESTING:
+            run.wanted = ""
+
+
+def go_on(registry: Registry, name: str, *, sweep_many: bool) -> ResnapshotEntry:
+    """Have a run go on where it was; one that is over, or is to end, is left alone."""
+    with registry.begin() as session:
+        run = session.get_one(ResnapshotEntry, name)
+        phase = Phase(run.phase)
+        if phase in (Phase.COMPLETED, Phase.ABORTED) or run.wanted == "abort":
+            return run
+        refuse_former(run)
+        plan = {**run.plan, **({"sweep_many": True} if sweep_many else {})}
+        if phase is Phase.UNFINISHED:
+            phase = Phase.SWEEPING
+        elif phase is Phase.FAILED:  # what it was told may not be all there is
+            phase = Phase.QUEUED
+            tables = session.get_one(SourceEntry, run.source).tables
+            # What it had swept stays swept at sinks that go on; those that come later have to know.
+            plan["passed"] = {topic: [*told] for topic, told in passed_by(run, tables).items()}
+            plan |= {"marks": {}, "asked": False, "ends": None}
+        run.plan, run.phase, run.wanted = plan, phase.value, ""
+        run.error, run.reason, run.ended_ms = None, "", None
+        return run
