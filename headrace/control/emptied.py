@@ -17,15 +17,14 @@ from connectors.watch import Sight, Trouble
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.remedies import read_anew
-from headrace.control.verdicts import State, Verdict, over, reword, standing
+from headrace.control.verdicts import EMPTIED, EVERY_SINK, State, Verdict, over, record, reword, standing
 from headrace.model.errors import StackError
 
-__all__ = ["UNREAD", "Doubt", "Emptied", "doubtful", "ends_now", "held", "in_doubt", "judged"]
+__all__ = ["UNREAD", "Doubt", "Emptied", "ends_now", "held", "in_doubt", "judged", "note_doubt"]
 
 UNREAD = "PARTITION_UNREAD"
 """Code of a table of which it is not known yet whether partitions have lost rows, or brought some."""
 
-_CODE = "PARTITION_EMPTIED"
 _TRUNCATE = b'"op":"t"'
 """In a record of a truncate, and in few others: a column of that name may hold that value."""
 _IN_DOUBT = State.CATCHING_UP
@@ -94,15 +93,15 @@ def ends_now(kafka: Kafka, before: Emptied) -> Mapping[str, Sequence[int]]:
 
 
 def in_doubt(registry: Registry, entry: SourceEntry, before: Emptied, sight: Sight) -> dict[str, Doubt]:
-    """Return what is in doubt after a look; a table that stands as emptied already is not."""
+    """Return what is in doubt after a look; a table that stands as emptied already, at every sink, is not."""
     topics = {table.schema.table: table.topic for table in entry.tables}
-    stand = {one.topic: State(one.state) for one in standing(registry, entry.name) if one.code == _CODE}
+    wrong, stand = _wrong(registry, entry), {topic for topic, _ in _doubted(registry, entry)}
     # Where no verdict stands any more a run has read the table since.
     captured = before.doubts.keys() & topics.values()
-    doubts = {topic: before.doubts[topic] for topic in captured if stand.get(topic) is _IN_DOUBT}
+    doubts = {topic: before.doubts[topic] for topic in captured if topic in stand}
     for trouble in sight.troubles:
         topic = topics.get(trouble.table)
-        if trouble.unless is None or topic is None or stand.get(topic) is State.RESYNC_REQUIRED:
+        if trouble.unless is None or topic is None or wrong.get(topic) == set():
             continue
         position, by = sight.hold.flushed or 0, list(trouble.unless)
         known = doubts.get(topic) or Doubt(before.ends.get(topic, ()), position, (), trouble.reason)
@@ -111,10 +110,34 @@ def in_doubt(registry: Registry, entry: SourceEntry, before: Emptied, sight: Sig
     return doubts
 
 
-def doubtful(trouble: Trouble) -> Verdict:
-    """Return the verdict that stands while something is in doubt."""
+def note_doubt(registry: Registry, entry: SourceEntry, topic: str, trouble: Trouble) -> None:
+    """Note that a table is in doubt, at each sink at which it does not stand as emptied already."""
     said = "or with the whole table, which shows when the connector has confirmed what it has told"
-    return Verdict(_IN_DOUBT, f"{trouble.reason}, {said}")
+    verdict = Verdict(_IN_DOUBT, f"{trouble.reason}, {said}")
+    for sink in _wrong(registry, entry).get(topic, (EVERY_SINK,)):
+        record(registry, entry, [topic], EMPTIED, verdict, sink=sink)
+
+
+def _wrong(registry: Registry, entry: SourceEntry) -> dict[str, set[str]]:
+    """Return topic → sinks that a run has healed, of tables that stand as emptied upon every sink."""
+    sinks = {sink.name for sink in registry.sinks(entry.name)}
+    lost = [
+        one
+        for one in standing(registry, entry.name)
+        if one.code == EMPTIED and one.state == State.RESYNC_REQUIRED.value
+    ]
+    again = {(one.topic, one.sink) for one in lost}
+    return {
+        one.topic: {name for name in sinks & one.healed.keys() if (one.topic, name) not in again}
+        for one in lost
+        if one.sink == EVERY_SINK
+    }
+
+
+def _doubted(registry: Registry, entry: SourceEntry) -> list[tuple[str, str]]:
+    """Return topic and sink of what stands as in doubt."""
+    found = standing(registry, entry.name)
+    return [(one.topic, one.sink) for one in found if one.code == EMPTIED and one.state == _IN_DOUBT.value]
 
 
 def judged(
@@ -137,11 +160,13 @@ def judged(
             continue
         if read.since != read.until:
             continue
-        if all(any(_within(one, first, last) for one in read.told) for first, last in doubt.by):
-            over(registry, entry.name, topic, _CODE)
-        else:
-            remedy = read_anew(entry, [schemas[topic]])
-            reword(registry, entry.name, topic, _CODE, Verdict(State.RESYNC_REQUIRED, doubt.reason, remedy))
+        told = all(any(_within(one, first, last) for one in read.told) for first, last in doubt.by)
+        verdict = Verdict(State.RESYNC_REQUIRED, doubt.reason, read_anew(entry, [schemas[topic]]))
+        for sink in [sink for where, sink in _doubted(registry, entry) if where == topic]:
+            if told:
+                over(registry, entry.name, topic, EMPTIED, sink=sink)
+            else:
+                reword(registry, entry.name, topic, EMPTIED, verdict, sink=sink)
         del left[topic]
     return left
 

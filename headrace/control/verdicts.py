@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictEntry, living, moment
+from headrace.control.registry import Registry, SinkEntry, SourceEntry, VerdictEntry, living, moment, now_ms
 
 __all__ = [
+    "EMPTIED",
     "EVERY_SINK",
     "FIRST_LOAD",
     "LEFT_OUT",
@@ -24,6 +26,7 @@ __all__ = [
     "UNTIL_READ",
     "State",
     "Verdict",
+    "first_loaded",
     "follow_types",
     "healed",
     "made_anew",
@@ -34,6 +37,9 @@ __all__ = [
 ]
 
 EVERY_SINK = ""
+EMPTIED = "PARTITION_EMPTIED"
+"""Code of the verdict upon a table whose partitions have lost rows, or may have."""
+
 FIRST_LOAD = "TABLE_FIRST_LOAD"
 """Code of the verdict upon a table that was added later, until its rows of before are read."""
 
@@ -128,28 +134,67 @@ def record(
     A verdict is known by its source, topic, sink and code. One that is seen again stays the one that it was,
     with a new time, and what earlier runs have healed counts no more.
     """
-    news: list[str] = []
-    name = source.name
     with registry.begin() as session:
-        at = moment(session, name)
-        for topic in topics if living(session, source) else ():
-            key = (name, topic, sink, code)
-            found = session.get(VerdictEntry, key)
-            if found is None:
-                found = VerdictEntry(source=name, topic=topic, sink=sink, code=code, first_ms=at)
-                session.add(found)
-                news.append(topic)
-            found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
-            found.last_ms, found.healed = at, {}
+        mine = topics if living(session, source) else ()
+        news = _noted(session, source.name, mine, code, verdict, sink)
     for topic in news:
-        registry.note(f"source {name}", "verdict", topic=topic, sink=sink, code=code, reason=verdict.reason)
+        _tell(registry, source, topic, code, verdict, sink)
     return news
 
 
-def reword(registry: Registry, source: str, topic: str, code: str, verdict: Verdict) -> None:
-    """Change the words of a verdict upon every sink, if it still stands."""
+def _noted(
+    session: Session, name: str, topics: Iterable[str], code: str, verdict: Verdict, sink: str = EVERY_SINK
+) -> list[str]:
+    """Note verdicts; return the topics of which that is news."""
+    news, at = list[str](), moment(session, name)
+    for topic in topics:
+        found = session.get(VerdictEntry, (name, topic, sink, code))
+        if found is None:
+            found = VerdictEntry(source=name, topic=topic, sink=sink, code=code, first_ms=at)
+            session.add(found)
+            news.append(topic)
+        found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
+        found.last_ms, found.healed = at, {}
+    return news
+
+
+def _tell(
+    registry: Registry, source: SourceEntry, topic: str, code: str, verdict: Verdict, sink: str = EVERY_SINK
+) -> None:
+    registry.note(
+        f"source {source.name}", "verdict", topic=topic, sink=sink, code=code, reason=verdict.reason
+    )
+
+
+def first_loaded(registry: Registry, source: SourceEntry, wrong: Iterable[tuple[str, str, Verdict]]) -> None:
+    """Remember that the first load is complete, together with what is wrong with it.
+
+    Only whoever is first does: a run may have healed since what another one has seen, too.
+
+    Args:
+        registry: The installation's registry.
+        source: The source.
+        wrong: Topic, code and verdict of each table that was not read right.
+    """
+    news: list[tuple[str, str, Verdict]] = []
     with registry.begin() as session:
-        found = session.get(VerdictEntry, (source, topic, EVERY_SINK, code))
+        found = living(session, source)
+        if found is None or found.loaded_ms is not None:
+            return
+        for topic, code, verdict in wrong:
+            if _noted(session, source.name, [topic], code, verdict):
+                news.append((topic, code, verdict))
+        found.loaded_ms, found.heard = now_ms(), None
+    for one in news:
+        _tell(registry, source, *one)
+
+
+def reword(
+    registry: Registry, source: str, topic: str, code: str, verdict: Verdict, *, sink: str = EVERY_SINK
+) -> None:
+    """Change the words of a verdict, if it still stands."""
+    with registry.begin() as session:
+        found = session.get(VerdictEntry, (source, topic, sink, code))
         if found is not None and found.reason != verdict.reason:
             found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
 
@@ -233,5 +278,7 @@ def made_anew(registry: Registry, source: str) -> set[tuple[str, str]]:
     return {
         (found.sink, found.topic)
         for found in standing(registry, source)
-        if found.state == State.RESYNC_REQUIRED.value and found.code not in REFRESHED and found.sink
+        if found.state == State.RESYNC_REQUIRED.value
+        and found.sink
+        and found.code not in (*REFRESHED, EMPTIED)
     }

@@ -33,7 +33,7 @@ from headrace.control.beats import read_beats
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.emptied import UNREAD, Doubt, Emptied, doubtful, ends_now, held, in_doubt, judged
+from headrace.control.emptied import UNREAD, Doubt, Emptied, ends_now, held, in_doubt, judged, note_doubt
 from headrace.control.entries import WatchEntry
 from headrace.control.failover import open_fence
 from headrace.control.first_load import begin_runs, begun_again, read_again
@@ -169,8 +169,10 @@ def _note(
         if doubted and (topic, trouble.code) in seen:
             continue  # a table may have very many partitions
         seen.add((topic, trouble.code))
-        said = doubtful(trouble) if doubted else _verdict(registry, entry.name, trouble)
-        record(registry, entry, [topic], trouble.code, said)
+        if doubted:
+            note_doubt(registry, entry, topic, trouble)
+        else:
+            record(registry, entry, [topic], trouble.code, _verdict(registry, entry.name, trouble))
     behind = _columns(
         context, registry, entry, sight, {topic for topic, code in seen if code == "KEY_CHANGED"}
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,9 +13,9 @@ import pytest
 
 from connectors.watch import Trouble
 from headrace.control import emptied
-from headrace.control.emptied import UNREAD, Emptied, doubtful, held, in_doubt, judged
-from headrace.control.registry import Registry
-from headrace.control.verdicts import record, standing
+from headrace.control.emptied import UNREAD, Emptied, held, in_doubt, judged, note_doubt
+from headrace.control.registry import Registry, SinkEntry
+from headrace.control.verdicts import State, Verdict, healed, made_anew, record, standing
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 
@@ -63,8 +64,10 @@ def look(registry: Registry, topic: Topic, before: Emptied, *troubles: Trouble) 
     ends = emptied.ends_now(kafka, before)
     doubts = in_doubt(registry, entry, before, seen)
     for trouble in troubles:
-        if trouble.unless is not None:
-            record(registry, entry, [TOPIC], trouble.code, doubtful(trouble))
+        if trouble.unless is not None and TOPIC in doubts:
+            note_doubt(registry, entry, TOPIC, trouble)
+        elif trouble.unless is not None:
+            record(registry, entry, [TOPIC], trouble.code, Verdict(State.RESYNC_REQUIRED, trouble.reason))
     doubts = judged(registry, kafka, entry, before, doubts, seen)
     kept = json.dumps(held(entry, before, ends, doubts, seen).as_dict())
     return Emptied.of(json.loads(kept))
@@ -127,3 +130,36 @@ def test_what_is_found_out_later_was_told_since_the_question_arose(registry: Reg
     before = look(registry, topic, before, EMPTIED)
     assert not look(registry, topic, before).doubts
     assert standing(registry, "shop") == []
+
+
+@pytest.mark.parametrize("by", [275, 90], ids=["told", "untold"])
+def test_a_sink_that_was_healed_stays_so_when_the_whole_table_is_truncated(
+    registry: Registry, by: int
+) -> None:
+    """What a run has still to mend at another sink, and at those that come later, stands meanwhile."""
+    with registry.begin() as session:
+        for name in ("one", "two"):
+            fields: dict[str, Any] = {"settings": {}, "incomplete": {}, "incomplete_ms": {}, "created_ms": 1}
+            session.add(SinkEntry(name=name, kind="memory", source="shop", tables={TOPIC: {}}, **fields))
+    topic = Topic(1)
+    lost, again = ("", "resync_required"), replace(EMPTIED, unless=(270, 280))
+
+    def stands() -> list[tuple[str, str]]:
+        return sorted((found.sink, found.state) for found in standing(registry, "shop"))
+
+    before = look(registry, topic, look(registry, topic, Emptied(), EMPTIED))
+    before = look(registry, topic, before, again)
+    assert (stands(), before.doubts) == ([lost], {}), "no sink is right"
+    healed(registry, "shop", TOPIC, "one", 2**53)
+    topic.told += Topic(0, by).told
+    before = look(registry, topic, before, again, again)
+    assert stands() == [lost, ("one", "catching_up")]
+    before = look(registry, topic, before)
+    mine = [] if by == 275 else [("one", "resync_required")]
+    assert (stands(), before.doubts) == ([lost, *mine], {})
+    assert made_anew(registry, "shop") == set(), "its target has the shape that it is to have"
+    before = look(registry, topic, before, replace(EMPTIED, unless=(300, 300)))
+    assert stands() == [lost, *(mine or [("one", "catching_up")])], "what is wrong is not in doubt again"
+    for name in ("one", "two"):
+        healed(registry, "shop", TOPIC, name, 2**53)
+    assert stands() == []
