@@ -34,6 +34,7 @@ from headrace.control.verdicts import (
     UNARRIVED,
     State,
     Verdict,
+    first_loaded,
     record,
     reword,
     standing,
@@ -73,15 +74,12 @@ def note_loaded(registry: Registry, kafka: Kafka, capture: Capture, entry: Sourc
         return False
     left = _topics(registry, entry, LEFT_TO_RUN) | _topics(registry, entry, FIRST_LOAD)
     read = {table.topic: table for table in entry.tables if table.topic not in left}
-    wrong = unarrived(kafka, read.values(), snapshot)
-    if registry.source(entry.name).loaded_ms is not None:
-        return True  # another has noted it, and a run may have healed it since
-    if snapshot.attempts > 1:
-        record(registry, entry, list(read), RESTARTED, _begun_again(entry))
-    for topic, why in wrong.items():
+    again = read if snapshot.attempts > 1 else ()
+    found = [(topic, RESTARTED, _begun_again(entry)) for topic in again]
+    for topic, why in unarrived(kafka, read.values(), snapshot).items():
         verdict = Verdict(State.RESYNC_REQUIRED, why, read_anew(entry, [read[topic].schema]))
-        record(registry, entry, [topic], UNARRIVED, verdict)
-    registry.loaded(entry)
+        found.append((topic, UNARRIVED, verdict))
+    first_loaded(registry, entry, found)
     return True
 
 
@@ -180,8 +178,9 @@ def wait_loaded(context: Context, name: str, say: Say) -> None:
     """Return when every row that large tables had is in Kafka, and in the sinks that there are.
 
     Raises:
-        HeadraceError: What ended their run, that it is paused, or that none has begun
-            (``FIRST_LOAD_NOT_BEGUN``). The source streams all the same.
+        HeadraceError: What ended their run, that it is paused, that none has begun
+            (``FIRST_LOAD_NOT_BEGUN``), or that the first snapshot has brought less than it has read
+            (``FIRST_LOAD_UNARRIVED``). The source streams all the same.
     """
     registry = Registry(context.registry)
     deadline, over = time.monotonic() + _BEGINS_WITHIN_S, set[str]()
@@ -202,6 +201,19 @@ def wait_loaded(context: Context, name: str, say: Say) -> None:
             )
         ensure_engine(context)
         time.sleep(_POLL_S)
+    _refuse_unarrived(registry, registry.source(name))
+
+
+def _refuse_unarrived(registry: Registry, entry: SourceEntry) -> None:
+    wrong = {found.topic: found.reason for found in standing(registry, entry.name) if found.code == UNARRIVED}
+    mine = [table for table in entry.tables if table.topic in wrong]
+    if mine:
+        told = "; ".join(f"{table.schema.table}: {wrong[table.topic]}" for table in mine)
+        raise SourceError(
+            f"{entry.name} is added and streams, but its first load is not whole. {told}.",
+            code=UNARRIVED,
+            hint=read_anew(entry, [table.schema for table in mine]),
+        )
 
 
 _BROKEN_OFF = (Phase.ABORTED.value, Phase.FAILED.value)

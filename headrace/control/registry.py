@@ -233,13 +233,6 @@ class Registry:
             known = session.get(TopicEntry, topic)
             session.merge(TopicEntry(topic=topic, epoch=max(epoch, known.epoch if known else 0)))
 
-    def loaded(self, source: SourceEntry) -> None:
-        """Remember that the source's initial snapshot is complete."""
-        with self.begin() as session:
-            found = living(session, source)
-            if found is not None and found.loaded_ms is None:
-                found.loaded_ms, found.heard = now_ms(), None
-
     def gap(self, source: SourceEntry, reason: str, *, anew: bool = False) -> None:
         """Remember that changes are missing from the source's history, for good.
 

@@ -88,8 +88,25 @@ def _source(seen: SourceSeen) -> Verdict:
         clock_back(seen),
         _waiting(seen),
         None if seen.loaded else _loading(seen),
+        _unserved(seen),
     )
     return _worst(facts, facts) or unheard(seen) or Verdict(State.STREAMING)
+
+
+def _unserved(seen: SourceSeen) -> Verdict | None:
+    """Return what is wrong with a table of a source that has no sink yet, at which it would be told."""
+    if seen.sinks:
+        return None
+    names = {table.topic: table.schema.table for table in seen.entry.tables}
+    return _worst(
+        Verdict(State(found.state), f"{names[found.topic]}: {found.reason}", found.remedy)
+        for found in seen.verdicts
+        if found.state == State.RESYNC_REQUIRED.value
+        and found.sink == EVERY_SINK
+        # Sinks that come after a run begin with what it has found.
+        and found.topic in names
+        and not found.healed
+    )
 
 
 def _connector(seen: SourceSeen) -> Verdict | None:

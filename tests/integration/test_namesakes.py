@@ -15,7 +15,7 @@ from headrace.control.first_load import begun_again
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.snapshot import SnapshotState, initial
-from headrace.control.verdicts import State, Verdict, record
+from headrace.control.verdicts import State, Verdict, first_loaded, record
 from headrace.model.errors import SourceError
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
@@ -57,7 +57,7 @@ def test_what_was_seen_of_a_removed_source_does_not_befall_its_namesake(
         assert begun_again(registry, kafka, capture_of(context, old), old) == ""
         registry.gap(old, "the old one has a gap")
         record(registry, old, [old.tables[0].topic], "TABLE_GONE", Verdict(State.RESYNC_REQUIRED, "gone"))
-        registry.loaded(old)
+        first_loaded(registry, old, ())
         assert registry.source(NAME).loaded_ms is None
         streaming.wait_streaming(context, NAME, again=ADDED)
         assert registry.source(NAME).created_ms == entry.created_ms

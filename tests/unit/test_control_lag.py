@@ -314,6 +314,15 @@ def test_a_verdict_that_stands_is_the_table_s_word() -> None:
     assert _one(replace(SOURCE, verdicts=(verdict(healed={"search": NOW}),))).state is State.STREAMING
 
 
+def test_what_is_wrong_with_a_table_that_no_sink_has_yet_is_the_source_s_word() -> None:
+    seen = replace(SOURCE, verdicts=(verdict(code="FIRST_LOAD_UNARRIVED"), verdict(state="degraded")))
+    (said,) = judge([seen], []).sources
+    assert (said.state, said.remedy) == (State.RESYNC_REQUIRED, "headrace resnapshot shop public.orders")
+    assert said.reason == "public.orders: the type of amount has changed"
+    (said,) = judge([replace(seen, sinks=(SINK.entry,))], [SINK]).sources
+    assert said.state is State.STREAMING
+
+
 @pytest.mark.parametrize(("held", "spare", "said"), [(9, 1, True), (9, 4, False), (9, None, False)])
 def test_a_slot_that_nears_its_end_is_told(held: int, spare: int | None, said: bool) -> None:
     report = _report(replace(SOURCE, hold=hold(held_bytes=held << 20, spare_bytes=spare and spare << 20)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,11 +13,25 @@ import pytest
 from headrace.control import first_load
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry, ResnapshotEntry
+from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceEntry
 from headrace.control.runs.asking import first_marks
 from headrace.control.runs.job import Job
+from headrace.control.runs.reading import note_read
 from headrace.control.runs.repository import Phase, all_of, change, end, insert, topics_of
-from headrace.control.verdicts import FIRST_LOAD, LEFT_TO_RUN, State, Verdict, over, record, standing
+from headrace.control.snapshot import Snapshot, SnapshotState
+from headrace.control.verdicts import (
+    FIRST_LOAD,
+    LEFT_TO_RUN,
+    RESTARTED,
+    UNARRIVED,
+    State,
+    Verdict,
+    healed,
+    over,
+    record,
+    standing,
+)
+from headrace.model.errors import SourceError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 
@@ -146,3 +162,67 @@ def test_rows_count_from_the_beginning_only_where_nothing_before_the_run_is_lost
     assert marks(OneTopic(low=3)) == [7], "Kafka has lost the first changes"
     record(registry, registry.source("shop"), [A], "TABLE_UNPUBLISHED", UNTOLD)
     assert marks(OneTopic()) == [7]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_who_waits_for_a_first_load_is_told_what_has_not_arrived(
+    registry: Registry, tmp_path: Path, served: bool
+) -> None:
+    """Without a sink nobody else would say so; what is read anew then is right for sinks that come later."""
+    source, where = (
+        registry.source("shop"),
+        cast("Context", SimpleNamespace(registry=tmp_path / "registry.db")),
+    )
+    for topic in (A, B):
+        over(registry, "shop", topic, LEFT_TO_RUN)
+    first_load.wait_loaded(where, "shop", lambda _: None)
+    why = "the connector has read 3 rows of it, and 2 records have come into its topic"
+    command = "headrace resnapshot shop public.b"
+    record(registry, source, [B], UNARRIVED, Verdict(State.RESYNC_REQUIRED, why, command))
+    with pytest.raises(SourceError) as told:
+        first_load.wait_loaded(where, "shop", lambda _: None)
+    assert (told.value.code, told.value.hint) == ("FIRST_LOAD_UNARRIVED", command)
+    assert f"public.b: {why}" in told.value.message
+    assert "public.a" not in told.value.message
+    with registry.begin() as session:
+        fields: dict[str, Any] = {"settings": {}, "incomplete": {}, "incomplete_ms": {}, "created_ms": 1}
+        mine: dict[str, Any] = {B if served else A: {}}
+        session.add(SinkEntry(name="one", kind="memory", source="shop", tables=mine, **fields))
+    run = insert(registry, "shop", [B], [], queue=False, why="")
+    change(registry, run.id, {"ends": {B: [3]}}, phase=Phase.APPLYING, begun_ms=registry.moment("shop"))
+    note_read(Job(where, run.id, registry, OneTopic().as_kafka))
+    assert bool(standing(registry, "shop")) is served, "a sink that is there has to be swept first"
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_who_finds_a_first_load_ended_beside_another_says_nothing_that_is_healed_since(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Two processes look; at each step of one the other does all of it, and a run heals what it has noted."""
+    told = Snapshot(SnapshotState.COMPLETED, {"public.a": 9, "public.b": 7}, {}, attempts=2)
+    monkeypatch.setattr(first_load, "initial", lambda *_: told)
+    for topic in (A, B):
+        over(registry, "shop", topic, LEFT_TO_RUN)
+    with registry.begin() as session:
+        session.get_one(SourceEntry, "shop").loaded_ms = None
+    entry, kafka, nothing = registry.source("shop"), OneTopic().as_kafka, cast("Any", None)
+
+    class Slow(Registry):
+        left = 1_000
+
+        @contextmanager
+        def begin(self) -> Iterator[Any]:
+            self.left -= 1
+            if self.left == 0:
+                assert first_load.note_loaded(registry, kafka, nothing, entry)
+                assert {found.code for found in standing(registry, "shop")} == {RESTARTED, UNARRIVED}
+                for topic in (A, B):
+                    healed(registry, "shop", topic, "", 2**53)
+            with super().begin() as session:
+                yield session
+
+    slow = Slow(tmp_path / "registry.db")
+    slow.left = step + 1
+    assert first_load.note_loaded(slow, kafka, nothing, entry)
+    if slow.left <= 0:
+        assert standing(registry, "shop") == []

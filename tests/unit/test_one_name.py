@@ -22,6 +22,7 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka, Topic
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.targets import create
+from headrace.control.verdicts import first_loaded
 from headrace.model.errors import HeadraceError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks.memory import MemorySink
@@ -279,7 +280,7 @@ def test_a_source_that_loaded_after_its_add_was_broken_off_is_never_taken_back(
     servers.may_go_on.set()
     registry = Registry(context.registry)
     first = source.add(context, "shop", URL, wait=False)
-    registry.loaded(first)
+    first_loaded(registry, first, ())
     note(registry, first, Adding.STARTED)
 
     def fails(*_: object, **__: object) -> None:
