@@ -110,6 +110,7 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
                                   WHERE a.attrelid = x.oid AND a.xmin = x.xmin)
                               THEN jsonb_build_array('swapped', i.indexrelid::bigint)
                               ELSE jsonb_build_array('index', i.indexrelid::bigint) END
+                         || to_jsonb(x.relfilenode::bigint)
                   FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
                   LEFT JOIN pg_constraint k ON k.conrelid = i.indrelid AND k.conindid = i.indexrelid
                       AND k.contype IN ('p', 'u')
@@ -124,7 +125,8 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
                (SELECT jsonb_agg(a.attname) FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS c(n, place)
                 JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = c.n WHERE c.place <= i.indnkeyatts),
                k.oid IS NULL AND i.xmin = x.xmin AND NOT EXISTS (
-                   SELECT FROM pg_attribute a WHERE a.attrelid = x.oid AND a.xmin = x.xmin)))
+                   SELECT FROM pg_attribute a WHERE a.attrelid = x.oid AND a.xmin = x.xmin),
+               x.relfilenode::bigint))
            FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
            LEFT JOIN pg_constraint k ON k.conrelid = i.indrelid AND k.conindid = x.oid
                AND k.contype IN ('p', 'u')

@@ -194,15 +194,17 @@ def _left_alone(
 
     Only where the log tells whole rows: elsewhere the index is that of the replica identity. An index may
     have become a constraint's since, and REINDEX CONCURRENTLY may have put another one beneath a constraint.
-    What it has made without a constraint took its place at one moment.
+    What it has made without a constraint took its place at one moment. One that has kept its file, too.
     """
     was, are = (
-        [(index, constraint, at_once) for index, constraint, columns, at_once in keepers or ()
+        [({index, constraint}, at_once, {*file})
+         for index, constraint, columns, at_once, *file in keepers or ()
          if set(columns) <= set(schema.key)]
         for keepers in (before, now)
     )  # fmt: skip
-    known = {index for index, _, _ in was} | {constraint for _, constraint, _ in was} - {None}
-    lasted = any({index, constraint} & known or at_once for index, constraint, at_once in are)
+    known = {number for numbers, _, _ in was for number in numbers} - {None}
+    files = {number for _, _, file in was for number in file}
+    lasted = any(numbers & known or at_once or file & files for numbers, at_once, file in are)
     return bool(was and are) and not lasted
 
 
@@ -210,9 +212,10 @@ def _remade(before: list[Any] | None, now: list[Any] | None) -> bool:
     """Return whether the index of a replica identity, or its constraint, was dropped and made anew.
 
     REINDEX CONCURRENTLY puts another index in its place, too: at one moment, which the rows of the index in
-    the catalogue tell, and later than its columns were made.
+    the catalogue tell, and later than its columns were made. A type that only grows makes another index
+    of the same file, in the transaction that drops the former one.
     """
     if before is None or now is None:  # facts of an older version, or none that could be compared
         return False
-    (_, was), (kind, is_now) = before, now
-    return bool(was != is_now and kind != "swapped")
+    (_, was, *file), (kind, is_now, *file_now) = before, now
+    return bool(was != is_now and kind != "swapped" and not (file and file == file_now))

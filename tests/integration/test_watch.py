@@ -187,6 +187,40 @@ def test_a_table_of_another_key_is_not_fit_to_be_read_anew(database: Database) -
     assert found[rekeyed].message == "The key of public.rekeyed is (email) now and was (id)."
 
 
+def test_a_key_whose_type_only_grows_is_the_same_key(database: Database) -> None:
+    """Postgres makes its index anew, in one transaction, and keeps the rows and the index's file."""
+    names, wide = ("thin", "whole", "chosen"), "ALTER k TYPE varchar({})"
+    for name in names:
+        database.run(
+            f"CREATE TABLE {name} (k varchar(10) PRIMARY KEY, v int[])", f"INSERT INTO {name} VALUES ('a')"
+        )
+    database.run(
+        "ALTER TABLE whole REPLICA IDENTITY FULL",
+        "CREATE UNIQUE INDEX chosen_k ON chosen (k)",
+        "ALTER TABLE chosen REPLICA IDENTITY USING INDEX chosen_k",
+    )
+    source, capture = captured(database)
+    watch = source.watch(capture)
+    try:
+        facts = watch.look({}).facts
+        database.run(*(f"ALTER TABLE {name} {wide.format(20)}" for name in names))
+        grown = watch.look(facts)
+        assert codes(grown) == {}
+        for name in names:
+            key = f"{name}_pkey"
+            database.run(
+                f"ALTER TABLE {name} DROP CONSTRAINT {key}",
+                f"ALTER TABLE {name} ADD CONSTRAINT {key} PRIMARY KEY (k), {wide.format(30)}",
+                f"ALTER TABLE {name} {wide.format(40)}",
+            )
+        database.run("DROP INDEX chosen_k", "CREATE UNIQUE INDEX chosen_k ON chosen (k)")
+        database.run("ALTER TABLE chosen REPLICA IDENTITY USING INDEX chosen_k")
+        assert codes(watch.look(grown.facts)) == {name: {"IDENTITY_TAKEN_BACK"} for name in names}
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
 def test_a_publication_that_is_changed_and_put_back_is_remembered(database: Database) -> None:
     source, capture = captured(database)
     watch = source.watch(capture)
