@@ -3,7 +3,8 @@
 Elasticsearch counts the deletes of every shard. Whatever Headrace deletes has a tombstone, which tells of its
 rows. An index with more deletes than its tombstones account for is one from which somebody else deletes. It
 gets another identity, and what it has lost is applied again. The tombstones are read where there are more
-deletes than tombstones, some at a time.
+deletes than tombstones, else once a minute, some at a time. A delete that is refused, as it comes too late,
+is not counted: a document beside its tombstone takes that row back.
 
 Deletes of ours may be under way when it is begun to count: those of which tombstones tell that are some
 minutes old at most. While it is not known how many of them had been counted by then, they may all come yet.
@@ -131,7 +132,7 @@ class _Watch:
         """What was given to the index when somebody had removed documents of it; empty before."""
         self.made_at = self.tried_at = float("-inf")
         self.seen: _Moment | None = None
-        self._since = float("-inf")
+        self._since = self._read_at = float("-inf")
         self.base = self.noted
         """The moment since which it is counted."""
 
@@ -162,13 +163,17 @@ class _Watch:
     def _excess(self, base: _Moment, now: _Moment, told: Told) -> int | None:
         """Return how many deletes no tombstone since accounts for; None while some are to be read."""
         deletes, stones = base.until(now)
-        if deletes <= stones:
-            return 0  # each tells of one row at least
+        clock = time.monotonic()
+        if deletes <= stones and clock - self._read_at < _QUIET_S:
+            return 0  # each tells of one row at least, but for a few that take it back
         read = base.read or base.marks
         if _is_beyond(now.marks, read):
             rows, read = told.since(read, now.marks, _READ)
             self.base = base = replace(base, read=read, told=base.told + rows)
-        return None if _is_beyond(now.marks, read) else deletes - base.told
+        if _is_beyond(now.marks, read):
+            return None
+        self._read_at = clock
+        return deletes - base.told
 
     @property
     def due(self) -> bool:

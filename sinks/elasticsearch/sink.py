@@ -191,6 +191,10 @@ class ElasticsearchSink:
         lines = self._lines(table, changes, ids, rows, decided, owners, beside or repeat(b""))
         sent = self._bulk.send(table.alias, chain(graves, lines), table.overwriting)
         noted, sent = sent[: len(graves)], sent[len(graves) :]
+        if buried:
+            own = dict(zip(owners, sent, strict=True))
+            stood = (group for group, outcome in zip(buried, noted, strict=True) if outcome is APPLIED)
+            self._take_back(table, [own[number] for group in stood for number in group])
         if len(sent) == len(changes) and all(outcome is APPLIED for outcome in noted):
             return sent
         outcomes: list[Outcome] = [decided.get(number, APPLIED) for number in range(len(changes))]
@@ -198,6 +202,11 @@ class ElasticsearchSink:
         for number, outcome in chain(zip(owners, sent, strict=True), *graved):
             outcomes[number] = worst(outcomes[number], outcome)
         return outcomes
+
+    def _take_back(self, table: _Table, deletes: Sequence[Outcome]) -> None:
+        """Note of which deletes the tombstones tell though the cluster has not counted them."""
+        if rows := sum(outcome is not APPLIED for outcome in deletes):
+            insist(self._bulk.send(table.tombstones.alias, [table.tombstones.uncounted_line(rows)]))
 
     @staticmethod
     def _tombstones(
@@ -292,6 +301,7 @@ class ElasticsearchSink:
             insist(self._bulk.send(table.alias, graves))
             deletes = (delete_line(version, key, older_only=True) for key in page)
             outcomes = self._bulk.send(table.alias, deletes, table.overwriting)
+            self._take_back(table, outcomes)
             insist(outcomes)
             removed += sum(outcome is APPLIED for outcome in outcomes)
         return removed

@@ -31,6 +31,7 @@ _TRUST_SECONDS = 5.0
 _PAGE = 5_000
 _TERMS = 10_000
 """Most rows asked about at once; a cluster takes 65,536."""
+_UNCOUNTED = "uncounted"
 _MAPPING = {
     "dynamic": "strict",
     "properties": {
@@ -83,12 +84,26 @@ class Tombstones:
             "partition": partition,
             "at": int(time.time() * 1000),
         }
+        return self._line(told)
+
+    def uncounted_line(self, rows: int) -> bytes:
+        """Return the operation that takes back, of so many rows, that the cluster counts a delete of them.
+
+        It counts none that it refuses. The tombstones stay: they are true.
+        """
+        return self._line({"keys": [], "versions": {_UNCOUNTED: rows}, "at": int(time.time() * 1000)})
+
+    def _line(self, told: Mapping[str, Any]) -> bytes:
         return b'{"index":{"_index":%b}}\n%b\n' % (orjson.dumps(self.alias), orjson.dumps(told))
 
     def copies(self, into: str) -> Iterator[bytes]:
-        """Yield the operations that put all of them under another alias, too; safe to be done twice."""
+        """Yield the operations that put all of them under another alias, too; safe to be done twice.
+
+        What was taken back stays: the deletes of an index are counted for itself.
+        """
         self._indices.refresh(self.alias)
-        for told in self._indices.read(self.alias, {"query": {"match_all": {}}}, orjson.loads):
+        of_rows = {"query": {"exists": {"field": "partition"}}}
+        for told in self._indices.read(self.alias, of_rows, orjson.loads):
             about = {"index": {"_index": into, "_id": told["_id"]}}
             yield orjson.dumps(about) + b"\n" + orjson.dumps(told["_source"]) + b"\n"
 
@@ -154,7 +169,7 @@ class Tombstones:
 
 
 class Told:
-    """How many rows the tombstones of an index tell of.
+    """How many rows the tombstones of an index tell of, less those of which it was taken back.
 
     Copies of a shard are named by the shard's number first.
 
@@ -198,7 +213,8 @@ class Told:
         self._refresh()
         written = {"range": {"at": {"gte": int((time.time() - seconds) * 1000)}}}
         meant = ((copy, {"range": {"_seq_no": {"lte": mark}}}) for copy, mark in until.items())
-        return sum(self._read(copy, [written, early], -1, None)[0] for copy, early in meant)
+        of_rows = {"exists": {"field": "partition"}}
+        return sum(self._read(copy, [written, early, of_rows], -1, None)[0] for copy, early in meant)
 
     def _refresh(self) -> None:
         self._client.request("POST", path(self._index, "_refresh"))
@@ -220,13 +236,18 @@ class Told:
                 "_source": ["versions"],
             }
             page = self._client.request("POST", target, search).json().get("hits", {}).get("hits", [])
-            rows += sum(len(hit["_source"]["versions"]) for hit in page)
+            rows += sum(_counted(hit["_source"]["versions"]) for hit in page)
             left -= len(page)
             if page:
                 last = page[-1]["_seq_no"]
             if len(page) < size:
                 return rows, last, True
         return rows, last, False
+
+
+def _counted(versions: Sequence[int] | Mapping[str, int]) -> int:
+    """Return of how many rows more the cluster is to count a delete."""
+    return -versions[_UNCOUNTED] if isinstance(versions, Mapping) else len(versions)
 
 
 def groups(listed: Sequence[_T]) -> Iterator[Sequence[_T]]:

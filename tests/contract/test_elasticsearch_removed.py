@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.outcome import APPLIED
+from headrace.model.outcome import APPLIED, STALE
 from headrace.model.schema import LogicalType
 from sinks.contract import table
 from sinks.contract.story import ORDERS, at, delete, order
@@ -199,6 +199,20 @@ def test_what_is_removed_after_deletes_of_the_sink_is_found(
     assert identity(sink) == first
     remove_one(server)
     assert identity(sink) != first
+
+
+def test_one_that_is_removed_beside_a_delete_of_the_sink_that_comes_too_late_is_found(
+    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.elasticsearch.identity._QUIET_S", 0.0)
+    first = identity(sink)
+    late = [delete(ORDERS, number, at(number - 1)) for number in (7, 8)]
+    assert sink.apply(ORDERS, late) == [STALE, STALE]
+    assert identity(sink) == first
+    assert sink.apply(ORDERS, [*late, delete(ORDERS, 6, at(20))]) == [STALE, STALE, APPLIED]
+    remove_one(server)
+    assert identity(sink) != first
+    assert sink.count(ORDERS) == len(ROWS) - 2
 
 
 def test_a_check_notes_nothing(server: Server, sink: ElasticsearchSink) -> None:
