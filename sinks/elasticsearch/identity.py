@@ -28,6 +28,7 @@ from typing import Any
 from headrace.model.errors import SinkError
 from sinks.elasticsearch.aliases import changed
 from sinks.elasticsearch.client import Client, path
+from sinks.elasticsearch.shown import hides
 from sinks.elasticsearch.tombstones import Told
 
 __all__ = ["Identities"]
@@ -36,6 +37,8 @@ _LINE_BYTES = 3_000
 """Most bytes of names in one request: its first line may have 4 KiB."""
 _SETTINGS = ("uuid", "history.uuid")
 """An index that is restored over another keeps the one and gets another of these settings."""
+_SHOWN = ("blocks", "refresh_interval", "verified_before_close")
+"""Whether readers see its documents."""
 
 _QUIET_S = 60.0
 """A request whose tombstones were written so long ago has deleted its rows, too."""
@@ -191,10 +194,11 @@ class Identities:
 
     Args:
         client: Where to ask.
+        refresh: The refresh interval that the sink's indexes are to have.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, refresh: str | None) -> None:
+        self._client, self._refresh = client, refresh
         self._watches: dict[str, _Watch] = {}
 
     def told(self, aliases: Collection[str]) -> dict[str, str]:
@@ -209,7 +213,7 @@ class Identities:
         Args:
             stones: Alias of an index → alias of its tombstones.
         """
-        found = self._found([*stones, *stones.values()])
+        found = self._found(stones, stones.values())
         pairs = {alias: stone for alias, stone in stones.items() if alias in found and stone in found}
         self._learn({found[alias][0]: found[alias][1] for alias in pairs})
         lost = self._look({found[alias][0]: found[stone][0] for alias, stone in pairs.items()})
@@ -219,19 +223,24 @@ class Identities:
     def _token(self, index: str) -> str:
         return self._watches[index].token if index in self._watches else ""
 
-    def _found(self, aliases: Collection[str]) -> dict[str, tuple[str, str]]:
-        """Return alias → the index under it, and what its settings tell; none that others have changed."""
+    def _found(self, aliases: Collection[str], unread: Collection[str] = ()) -> dict[str, tuple[str, str]]:
+        """Return alias → the index under it, and what its settings tell.
+
+        None that others have changed, and none that readers do not see into, where it has any.
+        """
         wanted = "ignore_unavailable=true&features=aliases,settings&filter_path=" + ",".join(
-            ("*.aliases", *(f"*.settings.index.{name}" for name in _SETTINGS))
+            ("*.aliases", *(f"*.settings.index.{name}" for name in (*_SETTINGS, *_SHOWN)))
         )
-        asked = frozenset(aliases)
+        read, asked = frozenset(aliases), frozenset((*aliases, *unread))
         found: dict[str, tuple[str, str]] = {}
         described: dict[str, dict[str, Any]] = {}
-        for named in _lines(aliases):
+        for named in _lines(asked):
             reply = self._client.request("GET", f"{named}?{wanted}", see=(404,))
             for index, about in reply.json().items() if reply.status == 200 else ():
-                told = json.dumps(about["settings"]["index"], sort_keys=True)
-                for alias in asked & about.get("aliases", {}).keys():
+                settings: dict[str, Any] = about["settings"]["index"]
+                told = json.dumps({k: v for k, v in settings.items() if k not in _SHOWN}, sort_keys=True)
+                shown = asked - read if hides(settings, self._refresh) else asked
+                for alias in shown & about.get("aliases", {}).keys():
                     described.setdefault(alias, {})[index] = about["aliases"][alias]
                     found[alias] = (index, told)
         return {alias: told for alias, told in found.items() if not changed(described[alias])}

@@ -13,6 +13,8 @@ from sinks.elasticsearch.aliases import changed, changed_error
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, Reply, path
 from sinks.elasticsearch.names import VERSION_FIELD
 from sinks.elasticsearch.paging import Paging
+from sinks.elasticsearch.shown import cuts, cuts_error, hides, hides_error
+from sinks.elasticsearch.templates import template_findings
 from sinks.elasticsearch.there import name_taken
 
 __all__ = ["Indices", "older_than", "whole_search"]
@@ -121,7 +123,8 @@ class Indices:
         """Create ``index`` under ``alias`` unless the alias exists; safe when two processes do so at once.
 
         Raises:
-            SinkError: When the name is taken by something else (``ES_NAME_TAKEN``).
+            SinkError: When the name is taken by something else (``ES_NAME_TAKEN``), or a template of the
+                cluster makes an index that cuts rows (``ES_TEMPLATE_CHANGES``); that one is gone again.
         """
         if self.exists(alias):
             return
@@ -132,7 +135,10 @@ class Indices:
             "aliases": {alias: described},
         }
         reply = self._client.request("PUT", path(index), body, see=(400,))
-        if reply.status != 400 or self.exists(alias):
+        if reply.status != 400:
+            self._insist_whole(index)
+            return
+        if self.exists(alias):
             return
         if _error_type(reply) == "resource_already_exists_exception":
             add = {"actions": [{"add": {"index": index, "alias": alias, **described}}]}
@@ -142,6 +148,28 @@ class Indices:
             message, hint = name_taken(alias)
             raise SinkError(message, code="ES_NAME_TAKEN", hint=hint)
         raise Client.refusal(reply.status, reply.body)
+
+    def _insist_whole(self, index: str) -> None:
+        """Remove an index that was just made, when it is not what was asked for."""
+        for made in self._client.request("GET", path(index)).json().values():
+            if found := cuts(made):
+                told = [(f.message, f.hint) for f in template_findings(self._client, [index])]
+                self._client.request("DELETE", path(index), see=(404,))
+                raise cuts_error(index, found, told)
+
+    def insist_shown(self, alias: str) -> None:
+        """Insist that an index keeps whole rows, and lets readers see them.
+
+        Raises:
+            SinkError: It cuts rows (``ES_TEMPLATE_CHANGES``).
+            SinkUnavailable: It does not show them now (``ES_HIDDEN``).
+        """
+        for index, made in self._client.request("GET", path(alias)).json().items():
+            if found := cuts(made):
+                raise cuts_error(index, found)
+            wanted = self._config.refresh_interval
+            if hidden := hides(made["settings"]["index"], wanted):
+                raise hides_error(index, hidden, wanted)
 
     def widen(self, alias: str, properties: dict[str, Any]) -> None:
         """Add fields that are missing; the limits that an operator has given a field stay.

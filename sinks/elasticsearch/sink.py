@@ -60,7 +60,8 @@ _LAST_READERS_S = 1.0
 """So long an index stays after a shadow has taken its place, for requests that are under way."""
 
 _OF_ONE_TABLE = (
-    "ES_ALIAS_CHANGED", "ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE", "ES_FORBIDDEN", "ES_REFUSED"
+    "ES_ALIAS_CHANGED", "ES_NAME_TAKEN", "ES_BLOCKED", "ES_SHARD_UNAVAILABLE", "ES_FORBIDDEN", "ES_REFUSED",
+    "ES_HIDDEN", "ES_TEMPLATE_CHANGES",
 )  # fmt: skip
 
 _DELETE = Op.DELETE  # to look up a member of an enumeration takes its time
@@ -100,7 +101,7 @@ class ElasticsearchSink:
         self.config = config
         self._client = Client(config)
         self._indices = Indices(self._client, config)
-        self._identities = Identities(self._client)
+        self._identities = Identities(self._client, config.refresh_interval)
         self._bulk = Bulk(self._client, config.chunk_docs, config.chunk_bytes, config.timeout)
         self._claims = Claims(self._client, self._indices, claims_alias(config.prefix))
         self._progress = ProgressIndex(
@@ -141,6 +142,7 @@ class ElasticsearchSink:
                 stem = f"{alias_of(self.config.prefix, schema.table)}-g"
                 index = self._indices.next_of(stem, new=hidden)
                 self._indices.create(table.alias, index, table_mapping(schema), settings, hidden=hidden)
+            self._indices.insist_shown(table.alias)
             self._make_tombstones(table)
 
     def exists(self, schema: TableSchema) -> bool:

@@ -10,15 +10,12 @@ from typing import Any
 
 from headrace.model.finding import Finding
 from sinks.elasticsearch.client import Client, path
+from sinks.elasticsearch.shown import cuts
 
 __all__ = ["template_findings"]
 
 _PIPELINES = ("default_pipeline", "final_pipeline")
 _HINT = "Give the sink a prefix whose indexes the template does not match ({patterns}): --prefix NAME-"
-
-
-_MODES = ("logsdb", "time_series")
-_REBUILT = ("synthetic", "disabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +109,9 @@ def _findings(client: Client, template: _Template, index: str) -> list[Finding]:
 def _changes(made: Mapping[str, Any]) -> list[str]:
     """Return what settings and mappings would make of documents that are not stored as they are sent."""
     settings: Mapping[str, Any] = made.get("settings", {}).get("index", {})
-    mappings: Mapping[str, Any] = made.get("mappings", {})
     found = [
         f"sends documents through the pipeline {settings[name]}"
         for name in _PIPELINES
         if settings.get(name, "_none") != "_none"
     ]
-    if settings.get("mode") in _MODES:
-        found.append(f"has documents rebuilt when they are read (index.mode {settings['mode']})")
-    if (mode := settings.get("mapping", {}).get("source", {}).get("mode")) in _REBUILT:
-        found.append(f"has documents rebuilt when they are read (index.mapping.source.mode {mode})")
-    if mappings.get("_source"):
-        found.append("keeps only a part of each document (_source)")
-    if mappings.get("_routing", {}).get("required") in (True, "true"):
-        found.append("asks for a routing value (_routing)")
-    return found
+    return found + cuts(made)

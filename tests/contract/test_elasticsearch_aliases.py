@@ -1,14 +1,15 @@
-"""What others make of an alias of ours: readers see other rows than those that were written."""
+"""What others make of an alias of ours, or of its index: readers see other rows than were written."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from headrace.model.errors import SinkError
+from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import APPLIED
 from sinks.contract.story import ORDERS, at, order
 from sinks.elasticsearch import ElasticsearchSink
@@ -54,3 +55,34 @@ def test_an_alias_that_others_have_changed_is_said_and_mended_as_it_is_told(
     sink.prepare(ORDERS)
     assert ORDERS.table in (sink.identities([ORDERS]) or {})
     assert sink.count(ORDERS) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("where", "setting"),
+    [
+        ("_settings", {"index.blocks.read": True}),
+        ("_settings", {"index.refresh_interval": "-1"}),
+        ("_close", None),
+    ],
+)
+def test_an_index_that_readers_do_not_see_into_is_said_and_mended_as_it_is_told(
+    server: Server, sink: ElasticsearchSink, where: str, setting: dict[str, Any] | None
+) -> None:
+    first = sink.identities([ORDERS])
+    assert first
+    server.ask("POST" if setting is None else "PUT", f"/{server.alias()}-g1/{where}", setting)
+    assert sink.identities([ORDERS]) == {}
+    with pytest.raises(SinkUnavailable) as caught:
+        sink.prepare(ORDERS)
+    assert (caught.value.code, caught.value.table) == ("ES_HIDDEN", ORDERS.table)
+    method, target, *body = caught.value.hint.removeprefix("Take that back: ").split(" ", 2)
+    server.ask(method, target, json.loads(body[0]) if body else None)
+    sink.prepare(ORDERS)
+    assert sink.identities([ORDERS]) == first
+    assert sink.count(ORDERS) == len(ROWS)
+
+
+def test_a_sink_that_asks_for_no_refresh_gets_none(server: Server) -> None:
+    with closing(server.sink(refresh_interval="-1")) as sink:
+        sink.prepare(ORDERS)
+        assert ORDERS.table in (sink.identities([ORDERS]) or {})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.model.errors import SinkError
 from headrace.model.finding import Severity
 from headrace.model.outcome import APPLIED
 from sinks.contract.story import ORDERS, at, expected, order, state
@@ -93,6 +94,40 @@ def test_a_template_that_comes_after_the_check_sends_no_row_through_a_pipeline(s
         sink.prepare(ORDERS)
         assert sink.apply(ORDERS, [order(1, at(1))]) == [APPLIED]
         assert state(sink, ORDERS) == expected(ORDERS, [order(1, at(1))])
+
+
+@pytest.mark.parametrize(
+    "mappings", [{"_source": {"excludes": ["item"]}}, {"_routing": {"required": True}}], ids=str
+)
+@pytest.mark.parametrize("shadow", ["", "r1"])
+def test_a_template_that_comes_after_the_check_cuts_no_row(
+    server: Server, mappings: dict[str, Any], shadow: str
+) -> None:
+    row = order(1, at(1))
+    body = {"index_patterns": [f"{server.alias()}-g*"], "template": {"mappings": mappings}, "priority": 500}
+    with closing(server.sink(shadow=shadow)) as sink:
+        with template(server, body) as name, pytest.raises(SinkError) as caught:
+            sink.prepare(ORDERS)
+        assert (caught.value.code, caught.value.table) == ("ES_TEMPLATE_CHANGES", ORDERS.table)
+        assert name in caught.value.message
+        assert not sink.exists(ORDERS)
+        sink.prepare(ORDERS)
+        assert sink.apply(ORDERS, [row]) == [APPLIED]
+        assert state(sink, ORDERS) == expected(ORDERS, [row])
+
+
+def test_an_index_that_cuts_rows_is_told_until_it_is_made_anew(server: Server) -> None:
+    """As when who made it was killed before it was looked at."""
+    alias = server.alias()
+    cut = {"_source": {"excludes": ["item"]}}
+    server.ask("PUT", path(f"{alias}-g1"), {"mappings": cut, "aliases": {alias: {"is_write_index": True}}})
+    with closing(server.sink()) as sink:
+        for _ in range(2):
+            with pytest.raises(SinkError) as caught:
+                sink.prepare(ORDERS)
+            assert (caught.value.code, caught.value.table) == ("ES_TEMPLATE_CHANGES", ORDERS.table)
+        server.ask("DELETE", path(f"{alias}-g1"))
+        sink.prepare(ORDERS)
 
 
 def test_a_template_that_changes_no_row_and_one_for_others_are_nothing_to_us(server: Server) -> None:
