@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sinks.redis.counts import BASE, LEAST, MADE, REMOVED, Counts, look
+from sinks.redis.counts import ANY, BASE, LEAST, MADE, REMOVED, Counts, look
 from sinks.redis.layout import Layout
-from sinks.redis.names import Keys, counts_key, lasting_keys, notes_key
+from sinks.redis.names import Keys, counts_key, lasting_keys, notes_key, targets_key
 from sinks.redis.walk import Walk
 
 __all__ = ["Audit"]
@@ -39,8 +39,11 @@ class Audit:
         self._redis = redis
         self._counts = counts_key(prefix)
         self._notes = notes_key(prefix)
+        self._targets = targets_key(prefix)
         self._beside = lasting_keys(prefix)
         self._others: int | None = None
+        self._fell = False
+        """Whether keys went, while there was a table that is not counted yet, that nobody of ours removed."""
         self._due = True
         self._again = self._thorough_again = float("-inf")
         self._put_off = False
@@ -48,9 +51,10 @@ class Audit:
         self._walk: Walk | None = None
 
     def missing(self, tables: Sequence[tuple[Keys, Layout]]) -> list[Keys]:
-        """Return the tables of which rows are gone that nobody of ours removed, until they are forgotten.
+        """Return the tables of which rows are gone that nobody of ours removed, once each.
 
-        Called about once a second.
+        Their tokens are taken, and what is left of them is kept as what has to be there: rows that go while
+        they are filled again are missed as well. Called about once a second.
         """
         now = look(self._redis, self._counts, self._beside)
         places = {keys.head.encode(): (keys, layout) for keys, layout in tables}
@@ -63,6 +67,7 @@ class Audit:
         if moved and thorough and not self._put_off:
             self._walk, self._put_off, thorough = None, True, False
         uncounted = not all(now.is_counted(keys.head) for keys, _ in tables)
+        self._fell = uncounted and (self._fell or (self._others is not None and now.others < self._others))
         self._due |= moved or thorough or (uncounted and self._walk is None)
         self._others = now.others
         if self._walk is None and self._due and time.monotonic() >= self._again:
@@ -76,15 +81,24 @@ class Audit:
         return self._end(walk, [keys for keys, _ in tables])
 
     def fresh(self, keys: Keys) -> None:
-        """Have the table's keys counted from here on, as its target is made."""
-        self.forget(keys, at_least=0)
+        """Have the table's keys counted from here on, as its target is made, unless they are."""
+        known = self._redis.hmget(self._counts, f"{keys.head}{BASE}", f"{keys.head}{LEAST}")
+        if known == [None, None]:
+            self.forget(keys)
+            self._redis.hset(self._counts, f"{keys.head}{LEAST}", 0)
 
-    def forget(self, keys: Keys, *, at_least: int | None = None) -> None:
+    def doubt(self, keys: Keys) -> None:
+        """Have the table's keys counted by the next walk: some are gone, and nobody knows how many."""
+        with self._redis.pipeline(transaction=True) as asked:
+            asked.hset(self._counts, f"{keys.head}{LEAST}", ANY)
+            asked.hdel(self._counts, f"{keys.head}{BASE}")
+            asked.execute()
+        self._again = float("-inf")
+
+    def forget(self, keys: Keys) -> None:
         """Take the table's counts away: its keys are gone, or only the next walk knows how many there are."""
         with self._redis.pipeline(transaction=True) as asked:
             asked.hdel(self._counts, *(f"{keys.head}{sign}" for sign in (MADE, REMOVED, BASE, LEAST)))
-            if at_least is not None:
-                asked.hset(self._counts, f"{keys.head}{LEAST}", at_least)
             asked.delete(self._notes)  # of a walk that is under way, which counts nothing then
             asked.execute()
 
@@ -105,10 +119,23 @@ class Audit:
             self._due, self._again = True, over + max(_LEAST_REST_S, rest)
             return []
         now, found = told
-        gone = [keys for keys in tables if found[keys.head] < (now.least(keys.head) or 0)]
-        there = [keys.head for keys in tables if keys not in gone]
-        walk.keep({head: found[head] - now.net(head) for head in there} if walk.thorough else {})
+        gone = [keys for keys in tables if self._is_gone(now, keys.head, found[keys.head])]
+        counted = tables if walk.thorough else gone
+        if gone:  # first, for once the rest is what has to be there nothing else tells that it is less
+            self._redis.hdel(self._targets, *(keys.head for keys in gone))
+        walk.keep({keys.head: found[keys.head] - now.net(keys.head) for keys in counted})
         if walk.thorough:
             self._thorough_again, self._put_off, rest = over + max(_EVERY_S, rest), False, 0.0
         self._again = over + max(_LEAST_REST_S, rest)
         return gone
+
+    def _is_gone(self, now: Counts, head: str, found: int) -> bool:
+        """Return whether rows of a table are gone.
+
+        A table of which rows were there when it was made anew has to have what the first walk finds. Where
+        keys went until then, rows of it that had been filled again may be among them.
+        """
+        least = now.least(head)
+        if least is None:
+            return False
+        return found < least or (found > least and self._fell and not now.is_counted(head))

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BASE", "LEAST", "MADE", "REMOVED", "Counts", "look"]
+__all__ = ["ANY", "BASE", "LEAST", "MADE", "REMOVED", "Counts", "look"]
 
 MADE = "+"
 REMOVED = "-"
 BASE = "="
 """Rows that were there when a table was counted, less those made, plus those removed until then."""
 LEAST = "?"
-"""The same of a table that was not counted yet: no fewer than this, which is none."""
+"""The same of a table that was not counted yet: no fewer than this."""
+ANY = -(1 << 50)
+"""So few that any number of rows is no fewer."""
 
 _SIGNS = {MADE.encode(): 1, REMOVED.encode(): -1}
 

@@ -81,7 +81,7 @@ class Witnesses:
         self._audit.forget(keys)
 
     def forget(self, keys: Keys) -> None:
-        """Take the table's token, its witness and its counts."""
+        """Take the table's token, its witness and its counts: it is no more."""
         self._redis.hdel(self._targets, keys.head)
         self._audit.forget(keys)
         self.doubt(keys)
@@ -98,7 +98,7 @@ class Witnesses:
             return {}
         own = {keys.head: keys for keys, _ in tables}
         for keys in self._audit.missing(tables) if counted else ():
-            self.forget(keys)
+            self.doubt(keys)
         heads = list(own)
         with self._redis.pipeline(transaction=False) as asked:
             asked.hmget(self._targets, heads)
@@ -111,7 +111,8 @@ class Witnesses:
             if self._buried(own[head], known[head]):
                 del known[head]
             else:
-                self.forget(own[head])
+                self._redis.hdel(self._targets, head)
+                self._audit.doubt(own[head])
                 del found[head]
         for keys, layout in tables:
             if keys.head in found and keys.head not in known:
