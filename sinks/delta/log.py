@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from deltalake import CommitProperties
 
@@ -37,6 +37,8 @@ _ENGINE = "headrace"
 _PARQUET = b"PAR1"
 _SIGN = "headrace"
 """Key of what a commit of this sink says of itself; a commit without it is somebody else's."""
+
+_Default = TypeVar("_Default", int, None)
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Topic → partition → the offset up to which everything was settled."""
@@ -75,6 +77,8 @@ class Commit:
         ours: Whether this sink made it.
         changes_data: Whether rows are others after it than before.
         restored: The version a RESTORE went back to; -1 when it names a time instead.
+        restored_ms: That time, where it is told in milliseconds since 1970.
+        at_ms: When it was made, as its writer says.
         settled: Of our commits: what was settled before it.
         whole: Of our commits: every row of the table was written anew.
     """
@@ -85,6 +89,8 @@ class Commit:
     ours: bool
     changes_data: bool
     restored: int | None = None
+    restored_ms: int | None = None
+    at_ms: int = 0
     settled: Offsets | None = None
     whole: bool = False
 
@@ -122,15 +128,17 @@ def read_commit(log: Path, version: int) -> Commit:
         engine,
         ours=sign is not None or engine == _ENGINE,
         changes_data=any(file.get("dataChange", True) for file in files if file),
-        restored=_restored(info) if operation == "RESTORE" else None,
+        restored=_number(info, "version", -1) if operation == "RESTORE" else None,
+        restored_ms=_number(info, "datetime", None) if operation == "RESTORE" else None,
+        at_ms=int(info.get("timestamp") or 0),
         settled=(sign or {}).get("settled"),
         whole=bool((sign or {}).get("whole")),
     )
 
 
-def _restored(info: Mapping[str, Any]) -> int:
-    named = str((info.get("operationParameters") or {}).get("version"))
-    return int(named) if named.isdigit() else -1
+def _number(info: Mapping[str, Any], parameter: str, otherwise: _Default) -> int | _Default:
+    named = str((info.get("operationParameters") or {}).get(parameter))
+    return int(named) if named.isdecimal() else otherwise
 
 
 def append(

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -209,6 +209,9 @@ class DeltaSink:
             SinkUnavailable: The disk is full.
         """
         until = time.monotonic() + seconds
+        with suppress(SinkUnavailable, OSError):  # a lake that was put back is told by who settles
+            if ahead := self._standing.ahead(self._root, self._progress.read()["tables"]):
+                self._progress.settle({}, ahead)
         with self._lock:
             writers = sorted(self._writers.values(), key=lambda writer: writer.tidied)
         for writer in writers:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.model.errors import SinkError, SinkUnavailable
 from sinks.delta.files import Needed, unfit_file
+from sinks.delta.hole import missing_commit
 from sinks.delta.log import Offsets, commit_path, mark_of
-from sinks.delta.progress import ProgressFile
+from sinks.delta.progress import ProgressFile, Witness
 from sinks.delta.strangers import seen_between
 from sinks.delta.table import LakeTable
 from sinks.delta.trouble import named
@@ -20,6 +21,8 @@ __all__ = ["Standing"]
 _NOTHING: Offsets = {}
 
 _EVERY_S = 1.0
+_MANY = 50
+"""After so many commits of others it is noted up to where was looked: they may remove those before."""
 _SHARE = 100
 """To look for the files of all tables may take so small a part of the time."""
 
@@ -48,21 +51,40 @@ class Standing:
 
     A look reads the commits since the one that was settled last, never the data, and writes nothing. Where
     nothing was committed since the look before it costs two questions to the file system, and once a second
-    one for each file.
+    one for each file. What the look before has seen is not read again: others may have removed it since.
     """
 
     _looked: dict[Path, _Looked] = field(default_factory=dict)
-    _known: dict[Path, int] = field(default_factory=dict)
+    _known: dict[Path, tuple[str, int]] = field(default_factory=dict)
     _again: dict[Path, float] = field(default_factory=dict)
 
     def known(self, path: Path, progress: ProgressFile) -> tuple[str, int | None]:
         """Return a table's id, and up to which version every commit is explained; None where nobody knows."""
         identity, version = progress.witness(path) or ("", None)
-        return identity, self._known.get(path, version)
+        seen, newest = self._known.get(path, ("", -1))
+        return identity, newest if version is not None and seen == identity else version
 
     def note(self, path: Path, identity: str, version: int, files: Collection[Needed]) -> None:
         """Note that everything up to a version is explained: its progress has just been settled."""
         self._looked[path] = _Looked(identity, version, version, mark_of(path, version), files)
+        self._known[path] = identity, version
+
+    def ahead(self, root: Path, tables: Mapping[str, Mapping[str, object]]) -> list[Witness]:
+        """Return what proves the progress of tables that others have committed to very often since.
+
+        Args:
+            root: The lake's path.
+            tables: By topic what proves it until now, as it is stored.
+        """
+        found = []
+        for topic, entry in tables.items():
+            path, told = root / str(entry["path"]), (str(entry["id"]), int(str(entry["version"])))
+            looked = self._looked.get(path)
+            if looked is None or (looked.identity, looked.version) != told:
+                continue
+            if looked.newest >= looked.version + _MANY:
+                found.append(Witness(path, looked.identity, looked.newest, frozenset((topic,))))
+        return found
 
     def still_true(self, path: Path, identity: str, version: int) -> Offsets | None:
         """Return what of a table's progress still holds; None when all of it does.
@@ -78,11 +100,12 @@ class Standing:
         Raises:
             SinkUnavailable: The file system does not say.
         """
-        looked = self._looked.get(path)
+        looked, seen = self._looked.get(path), version
         if looked is not None and (looked.identity, looked.version) == (identity, version):
             stands = looked.mark is not None and looked.mark == mark_of(path, looked.newest)
             if stands and not commit_path(path, looked.newest + 1).exists() and self._is_whole(path, looked):
                 return None
+            seen = looked.newest if stands else version
         lake = LakeTable(path, path.name)
         try:
             lake.refresh()
@@ -93,29 +116,29 @@ class Standing:
             return self._nothing(path)
         if lake.identity != identity or lake.version < version:
             return self._nothing(path)
-        found = seen_between(path / "_delta_log", version, lake.version)
+        found = seen_between(path / "_delta_log", seen, lake.version)
         if found.changed or found.unknown:
             return self._nothing(path)
+        self._known[path] = identity, lake.version
         if found.restored:
-            self._known[path] = lake.version
             return found.settled or _NOTHING
         mark = mark_of(path, lake.version)
         self._looked[path] = _Looked(identity, version, lake.version, mark, lake.needed_files())
         return None
 
     def _is_whole(self, path: Path, looked: _Looked) -> bool:
-        """Return whether all files of a table are there and as long as they were, or were a moment ago."""
+        """Return whether all commits and files of a table are there and whole, or were a moment ago."""
         began = time.monotonic()
         if began < self._again.get(path, began):
             return True
         try:
-            unfit = unfit_file(path, looked.files)
+            unfit = unfit_file(path, looked.files) is not None or missing_commit(path) is not None
         except OSError as error:
             raise named(error, path, path.name) from error
         took, self._again[path] = time.monotonic() - began, began
         # By its own time: one table of very many files delays no look at the others.
         self._again[path] += max(_EVERY_S, _SHARE * len(self._again) * took)
-        return unfit is None
+        return not unfit
 
     def _nothing(self, path: Path) -> Offsets:
         self._looked.pop(path, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from headrace.model.errors import SinkError
@@ -16,6 +17,9 @@ from sinks.delta.log import Commit, Offsets, commit_path, read_commit
 from sinks.delta.trouble import LogGap
 
 __all__ = ["Strangers", "foreign", "seen_between", "went_back"]
+
+_CLOCKS_MS = 60_000
+"""By so much the clocks of writers may differ: what was made within it of a time may be from before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +52,16 @@ def seen_between(log: Path, known: int, now: int) -> Strangers:
         if commit.ours:
             found = Strangers() if commit.whole else found
         elif commit.changes_data:
-            found = _after(log, found, commit)
+            found = _after(log, found, commit, known)
     return found
 
 
-def _after(log: Path, before: Strangers, commit: Commit) -> Strangers:
+def _after(log: Path, before: Strangers, commit: Commit, known: int) -> Strangers:
     if commit.restored is None:
         return before if before.changed else Strangers(commit, False, before.restored, before.settled)
     target = commit.restored if commit.restored >= 0 else _version_at(log, commit)
-    # A RESTORE also undoes what a stranger did after the version it goes back to.
-    changed = before.changed if before.changed and before.changed.version <= target else None
+    # A RESTORE undoes what a stranger did after the version it goes back to, and brings back what was undone.
+    changed = _change_in(log, commit, known)
     try:
         lost = next(
             (
@@ -73,6 +77,35 @@ def _after(log: Path, before: Strangers, commit: Commit) -> Strangers:
         return Strangers(changed, False, before.restored, before.settled)
     settled = lost.settled or {}
     return Strangers(changed, False, commit, _least(before.settled, settled))
+
+
+def _change_in(log: Path, restore: Commit, known: int) -> Commit | None:
+    """Return a change of others in the rows after a RESTORE; None when the log tells of none."""
+    until, version = inf, _version_before(restore)
+    if restore.restored_ms is not None:
+        until = restore.restored_ms
+    while version not in (known, -1):
+        try:
+            commit = read_commit(log, version)
+        except LogGap:
+            return None
+        version -= 1
+        if commit.at_ms > until + _CLOCKS_MS:
+            continue
+        if commit.ours and (commit.whole or commit.settled):
+            return None  # what is settled was explained, or nothing would have been written upon it
+        if commit.restored is not None:
+            version = _version_before(commit)
+            until = until if commit.restored_ms is None else min(until, commit.restored_ms)
+        elif commit.changes_data and not commit.ours:
+            return commit
+    return None
+
+
+def _version_before(restore: Commit) -> int:
+    """Return the version that a RESTORE names; where it names a time, the one that it follows."""
+    named = restore.restored
+    return named if named is not None and 0 <= named < restore.version else restore.version - 1
 
 
 def _version_at(log: Path, restore: Commit) -> int:

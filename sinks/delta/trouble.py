@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import sqlite3
+from contextlib import suppress
 from json import JSONDecodeError
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from headrace.model.errors import Retry, SinkError, SinkUnavailable
 from headrace.model.pasted import word
 from sinks.delta.features import unknown_features
+from sinks.delta.hole import missing_commit
 
 __all__ = [
     "LogGap",
@@ -97,8 +99,12 @@ def missing(path: Path, name: str) -> SinkError:
 
 def unreadable_log(path: Path, name: str) -> SinkError:
     """Return the error of a table whose log has a hole, or says what makes no sense."""
+    what = "a commit is missing or damaged"
+    with suppress(OSError):
+        if (gap := missing_commit(path)) is not None:
+            what = f"the commit of version {gap} is missing"
     return SinkError(
-        f"The log of the lake's table {name} cannot be read: a commit is missing or damaged.",
+        f"The log of the lake's table {name} cannot be read: {what}.",
         code="DELTA_LOG_UNREADABLE",
         hint=f"Restore {path} from a backup, or move it away and run: headrace resnapshot SOURCE {name}",
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -184,3 +186,101 @@ def test_a_new_life_replaces_whatever_others_have_done_to_rows(
     story.sink.truncate(ORDERS, at(0, epoch=1))
     assert state(story.sink, ORDERS) == expected(ORDERS, anew)
     assert DeltaTable(story.path).count() == len(anew)
+
+
+def _made_later(delta: DeltaTable, first: int) -> datetime:
+    """Let the commits from a version on be ten minutes apart; return a time between the first two of them."""
+    begun = round(datetime.now(timezone.utc).timestamp())
+    for number in range(first, delta.version() + 1):
+        commit = Path(delta.table_uri.removeprefix("file://")) / "_delta_log" / f"{number:020d}.json"
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        made = begun + 600 * (number - first + 1)
+        next(one["commitInfo"] for one in actions if "commitInfo" in one)["timestamp"] = made * 1000
+        commit.write_text("".join(json.dumps(one) + "\n" for one in actions))
+        os.utime(commit, (made, made))
+    return datetime.fromtimestamp(begun + 900, timezone.utc)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize(
+    ("seen", "by_time"),
+    [(0, False), (1, False), (2, False), (0, True)],
+    ids=["at last", "once undone", "at each step", "by time"],
+)
+def test_a_change_of_others_that_was_undone_and_is_brought_back_is_noticed(
+    tmp_path: Path, restarted: bool, seen: int, by_time: bool
+) -> None:
+    story = told(False, tmp_path)
+    delta = DeltaTable(story.path)
+    before = delta.version()
+    _update(delta)
+    if seen == 2:
+        assert story.stored == -1
+    delta.restore(before)
+    if seen:
+        assert story.stored == 23
+        story.batch(order(51, at(24)))
+        delta = DeltaTable(story.path)
+    delta.restore(_made_later(delta, before + 1) if by_time else before + 1)
+    assert "theirs" in pa.table(delta.scan())["item"].to_pylist()
+    if restarted:
+        story.restart()
+    assert story.stored == -1
+    with pytest.raises(SinkError) as caught:
+        story.sink.prepare(ORDERS)
+    assert caught.value.code == "DELTA_FOREIGN_COMMIT"
+    assert f"version {before + 1}" in caught.value.message
+    rebuild(story)
+    # What was before the table was built anew is explained by nothing; what came after is.
+    story.batch(order(52, at(30)), order(53, at(31)))
+    delta = DeltaTable(story.path)
+    delta.restore(delta.version() - 1)
+    assert story.stored >= 0
+    story.bring_forward()
+    story.is_whole()
+
+
+def test_a_restore_to_a_time_before_others_changed_rows_undoes_that(tmp_path: Path) -> None:
+    story = told(False, tmp_path)
+    delta = DeltaTable(story.path)
+    _update(delta)
+    delta.restore(_made_later(delta, delta.version()) - timedelta(minutes=10))
+    assert "theirs" not in pa.table(delta.scan())["item"].to_pylist()
+    story.restart()
+    story.bring_forward()
+    story.sink.prepare(ORDERS)
+    story.is_whole()
+
+
+def test_a_table_that_others_tidy_very_often_and_whose_old_log_they_remove_is_what_it_was(
+    tmp_path: Path,
+) -> None:
+    story = told(False, tmp_path)
+    settled = DeltaTable(story.path).version()
+
+    def tidy(times: int) -> None:
+        for number in range(times):
+            DeltaTable(story.path).alter.set_table_description(f"{number}")
+        delta = DeltaTable(story.path)
+        delta.create_checkpoint()
+        for commit in (Path(story.path) / "_delta_log").glob("*.json"):
+            if int(commit.stem) < delta.version() - 10:
+                commit.unlink()
+
+    for turn in range(6):
+        tidy(9 if turn else 1)
+        assert story.stored == 23
+        assert not story.sink.maintain(60)
+        if turn == 4:
+            story.sink.prepare(ORDERS)
+    tidy(0)
+    assert DeltaTable(story.path).version() > settled + 40
+    story.batch(order(50, at(24)))
+    for _ in range(7):
+        tidy(9)
+        assert story.stored == 24
+        assert not story.sink.maintain(60)
+    story.restart()
+    assert story.stored == 24
+    story.batch(order(50, at(25)), order(61, at(26)))
+    story.is_whole()

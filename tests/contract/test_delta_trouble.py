@@ -50,6 +50,32 @@ def test_a_damaged_log_is_said_and_not_asked_again(tmp_path: Path, sink: DeltaSi
     assert "headrace resnapshot SOURCE public.orders" in error.hint
 
 
+@pytest.mark.parametrize("away", [1, 2])
+def test_a_commit_that_somebody_removes_is_noticed_while_nobody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: int
+) -> None:
+    monkeypatch.setattr("sinks.delta.standing._EVERY_S", 0.0)
+    monkeypatch.setattr("sinks.delta.standing._SHARE", 0)
+    place = (order(1, at(1)).origin.topic, 0)
+    sink = DeltaSink("lake", DeltaSink.Config(path=tmp_path))
+    sink.prepare(ORDERS)
+    for n in range(3):
+        sink.apply(ORDERS, [order(n, at(n))])
+        sink.settle({place: n})
+    assert dict(sink.progress([place])) == {place: 2}
+    commit = tmp_path / "public" / "orders" / "_delta_log" / f"{away:020d}.json"
+    commit.rename(tmp_path / "away")
+    assert dict(sink.progress([place])) == {}
+    with pytest.raises(SinkError) as caught:
+        sink.prepare(ORDERS)
+    assert caught.value.code == "DELTA_LOG_UNREADABLE"
+    assert f"version {away} is missing" in caught.value.message
+    (tmp_path / "away").rename(commit)
+    assert dict(sink.progress([place])) == {place: 2}
+    sink.prepare(ORDERS)
+    assert sink.apply(ORDERS, [order(4, at(4))]) == [APPLIED]
+
+
 def test_damaged_tombstones_are_said(tmp_path: Path, sink: DeltaSink) -> None:
     (tmp_path / "_headrace" / "public" / "orders.tombstones").write_bytes(b"no database" * 100)
     assert said(sink).code == "DELTA_TOMBSTONES_UNREADABLE"
