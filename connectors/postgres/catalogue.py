@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 from psycopg.errors import LockNotAvailable
@@ -28,6 +28,9 @@ from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
 from headrace.model.pasted import word
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 __all__ = [
     "CHOSEN",
@@ -72,9 +75,15 @@ WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition A
 ORDER BY 1, 2
 """
 
-_OIDS = with_leaves("""
-SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid,
-       greatest(c.reltuples, 0)::bigint AS estimate,
+_OIDS = """
+SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid
+FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
+JOIN pg_namespace n ON n.nspname = wanted.schema
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
+"""
+
+_ESTIMATES = with_leaves("""
+SELECT n.nspname AS schema, c.relname AS name, greatest(c.reltuples, 0)::bigint AS estimate,
        (SELECT coalesce(sum(greatest(p.reltuples, 0)), 0)::bigint
         FROM leaves_of(c) t JOIN pg_class p ON p.oid = t.relid) AS leaves
 FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
@@ -83,9 +92,10 @@ JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 """)
 
 _SIZE = with_leaves("""
-SELECT coalesce((SELECT sum(pg_table_size(t.relid)) FROM leaves_of(c) t),
+SELECT c.oid::bigint AS oid,
+       coalesce((SELECT sum(pg_table_size(t.relid)) FROM leaves_of(c) t),
                 pg_table_size(c.oid), 0)::bigint AS bytes
-FROM pg_class c WHERE c.oid = %s
+FROM pg_class c WHERE c.oid = ANY(%s::oid[])
 """)
 
 _COLUMNS = with_natives(
@@ -93,25 +103,26 @@ _COLUMNS = with_natives(
 WITH RECURSIVE resolved AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
            native_of(a) AS native, a.atttypid AS type, a.atttypmod AS typmod,
-           false AS domain
-    FROM pg_attribute a
-    WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+           false AS domain, w."full"
+    FROM (
+        -- Once for each table, not for each of its columns: OFFSET keeps it apart.
+        SELECT c.oid, CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f')
+                                                    FROM leaves_of(c) p JOIN pg_class l ON l.oid = p.relid)
+                      ELSE c.relreplident = 'f' END AS "full"
+        FROM pg_class c WHERE c.oid = ANY(%s::oid[]) OFFSET 0
+    ) w JOIN pg_attribute a ON a.attrelid = w.oid AND a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
     SELECT r.attrelid, r.attnum, r.attname, r.attnotnull, r.attgenerated, greatest(r.dimensions, t.typndims),
            r.native, t.typbasetype, CASE WHEN t.typtypmod = -1 THEN r.typmod ELSE t.typtypmod END,
-           true
+           true, r."full"
     FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
 )
 SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
-       t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
-       CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f')
-                                     FROM leaves_of(c) p JOIN pg_class l ON l.oid = p.relid)
-       ELSE c.relreplident = 'f' END AS "full"
+       t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind, r."full"
 FROM resolved r
-JOIN pg_class c ON c.oid = r.attrelid
 JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 ORDER BY r.attrelid, r.attnum
@@ -135,7 +146,7 @@ def list_tables(connection: Session, schemas: Sequence[str]) -> list[TableId]:
 
 def oids(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
     """Return the object ids of those ``tables`` that exist, whatever kind of relation they are."""
-    return {table: row["oid"] for table, row in _located(connection, tables).items()}
+    return {table: row["oid"] for table, row in _located(connection, _OIDS, tables).items()}
 
 
 def sizes(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
@@ -143,21 +154,26 @@ def sizes(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
 
     A table that somebody has locked for longer than a moment is not in it. Partitions are locked one by one.
     """
-    found: dict[TableId, int] = {}
-    for table, oid in oids(connection, tables).items():
-        try:
-            with connection.transaction():
-                connection.execute("SET LOCAL lock_timeout = '1s'")
-                size = rows(connection, _SIZE, oid)
-        except LockNotAvailable:
-            continue
-        found.update((table, row["bytes"]) for row in size)
-    return found
+    named = {oid: table for table, oid in oids(connection, tables).items()}
+    sized = _sized(connection, list(named))
+    if sized is None:  # somebody has locked one of them
+        sized = [row for oid in named for row in _sized(connection, [oid]) or ()]
+    return {named[row["oid"]]: row["bytes"] for row in sized}
+
+
+def _sized(connection: Session, wanted: Sequence[int]) -> list[DictRow] | None:
+    """Return the sizes of tables by their numbers; None when one of them is locked for a moment and more."""
+    try:
+        with connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '1s'")
+            return rows(connection, _SIZE, list(wanted))
+    except LockNotAvailable:
+        return None
 
 
 def estimate_rows(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
     """Return the planner's row estimates; 0 for a table that was never analysed."""
-    located = _located(connection, tables)
+    located = _located(connection, _ESTIMATES, tables)
     return {table: max(row["estimate"], row["leaves"]) for table, row in located.items()}
 
 
@@ -256,8 +272,10 @@ def columns_left_out(
     return left
 
 
-def _located(connection: Session, tables: Sequence[TableId]) -> dict[TableId, DictRow]:
-    found = rows(connection, _OIDS, [t.schema for t in tables], [t.name for t in tables])
+def _located(
+    connection: Session, statement: LiteralString, tables: Sequence[TableId]
+) -> dict[TableId, DictRow]:
+    found = rows(connection, statement, [t.schema for t in tables], [t.name for t in tables])
     return {TableId(row["schema"], row["name"]): row for row in found}
 
 

@@ -3,32 +3,102 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import DictRow
 
 from connectors.postgres.courtesy import Courtesy
-from connectors.postgres.session import Session, rows, told_by
+from connectors.postgres.session import Session, identifier, rows, rows_within, told_by
+from headrace.model.finding import Finding
+from headrace.model.schema import TableId
 
-__all__ = ["Glances"]
+__all__ = ["Glances", "Question", "Typed", "read_typed"]
 
 _PATIENCE_S = 3.0
 _OVER = "the tables before it have taken the time that there is for all"
+
+_TYPED = """
+WITH RECURSIVE resolved AS (
+    SELECT w.schema, w.name AS "table", a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier,
+           a.attgenerated <> '' AS generated
+    FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+    JOIN pg_namespace n ON n.nspname = w.schema
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+    SELECT r.schema, r.table, r.attnum, r.attname, t.typbasetype, greatest(r.modifier, t.typtypmod),
+           r.generated
+    FROM resolved r JOIN pg_type t ON t.oid = r.type WHERE t.typtype = 'd'
+)
+SELECT r.schema, r.table, r.attname AS name, t.typname AS type, e.typname AS element,
+       t.typcategory = 'A' AS list, r.modifier, r.generated
+FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+ORDER BY r.schema, r.table, r.attnum
+"""
+
+Typed = Mapping[TableId, Sequence[DictRow]]
+"""Of each table the columns, with the types that these, or their domains, are of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of all rows of a table.
+
+    Args:
+        asked: Aggregates, as SQL.
+        tell: Returns what their values, in that order, say.
+        unseen: Returns what is said when there was no answer, which is why.
+    """
+
+    asked: Sequence[sql.Composable]
+    tell: Callable[[Sequence[Any]], Iterator[Finding]]
+    unseen: Callable[[str], Finding]
+
+
+def read_typed(connection: Session, tables: Sequence[TableId]) -> Typed:
+    """Return the columns of those tables that exist, whatever kind of relation they are."""
+    found: dict[TableId, list[DictRow]] = {}
+    for row in rows(connection, _TYPED, [t.schema for t in tables], [t.name for t in tables]):
+        found.setdefault(TableId(row["schema"], row["table"]), []).append(row)
+    return found
 
 
 class Glances:
     """Looks at one table after another.
 
     Args:
-        connection: To the database. A look for which anybody waits is ended.
+        connection: To the database, each statement a transaction. A look for which anybody waits is ended.
         at_most_s: How long all of them together may take; None: as long as each takes.
     """
 
     def __init__(self, connection: Session, at_most_s: float | None = None) -> None:
-        self.connection = connection
+        self._connection = connection
         self._courtesy = Courtesy(connection)
         self._left_s = at_most_s
+
+    def tell(self, table: TableId, *questions: Question | None) -> Iterator[Finding]:
+        """Yield what the rows of a table answer to all questions, read once.
+
+        Raises:
+            psycopg.Error: When the session has ended.
+        """
+        put = [question for question in questions if question]
+        asked = [one for question in put for one in question.asked]
+        if not asked:
+            return
+        named = (sql.SQL("{} AS {}").format(one, sql.Identifier(str(n))) for n, one in enumerate(asked))
+        answer = self.ask(sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(named), identifier(table)))
+        if isinstance(answer, str):
+            yield from (question.unseen(answer) for question in put)
+            return
+        values = iter([answer[str(number)] for number in range(len(asked))])
+        for question in put:
+            yield from question.tell([next(values) for _ in question.asked])
 
     def ask(self, statement: sql.Composed) -> DictRow | str:
         """Return the one row of a query; or, when there was no time or the database refuses it, why.
@@ -41,13 +111,11 @@ class Glances:
             return _OVER
         began = time.monotonic()
         try:
-            with self.connection.transaction():
-                self.connection.execute(f"SET LOCAL statement_timeout = {max(1, int(patience_s * 1000))}")
-                with self._courtesy.looking():
-                    (answer,) = rows(self.connection, statement)
-                return answer
+            with self._courtesy.looking():
+                (answer,) = rows_within(self._connection, int(patience_s * 1000), statement)
+            return answer
         except psycopg.Error as error:
-            if self.connection.closed:
+            if self._connection.closed:
                 raise
             return told_by(error)
         finally:

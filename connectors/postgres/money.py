@@ -14,7 +14,6 @@ from psycopg import sql
 
 from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, quoted, rows
-from connectors.postgres.suspects import RESOLVED
 from connectors.watch import Trouble
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId, TableSchema
@@ -23,12 +22,17 @@ __all__ = ["Amounts", "check_money", "misread_now", "read_amounts"]
 
 _READ = 100
 """So many units our sessions take for one."""
-_COLUMNS = (
-    RESOLVED
-    + """
+_COLUMNS = """
+WITH RECURSIVE resolved AS (
+    SELECT a.attnum, a.attname, a.atttypid AS type
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+  UNION ALL
+    SELECT r.attnum, r.attname, t.typbasetype FROM resolved r JOIN pg_type t ON t.oid = r.type
+    WHERE t.typtype = 'd'
+)
 SELECT attname::text AS name FROM resolved WHERE type = 'money'::regtype ORDER BY attnum
 """
-)
 _SET = """
 SELECT r.rolname::text AS role, s.setdatabase <> 0 AS here, current_database()::text AS database,
        substr(c, length('lc_monetary=') + 1) AS locale

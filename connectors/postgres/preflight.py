@@ -19,7 +19,7 @@ from connectors.postgres.catalogue import (
     oids,
     read_tables,
 )
-from connectors.postgres.glance import Glances
+from connectors.postgres.glance import Glances, read_typed
 from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.leaves import check_identity, check_leaves, full_identity, limits_of
 from connectors.postgres.money import check_money, read_amounts
@@ -28,10 +28,10 @@ from connectors.postgres.reread import why_unreadable
 from connectors.postgres.rights import check_rights
 from connectors.postgres.session import Session, quoted, rows
 from connectors.postgres.spread import check_spread
-from connectors.postgres.suspects import check_values
+from connectors.postgres.suspects import suspected
 from connectors.postgres.tree import with_guards, with_leaves
 from connectors.postgres.types import CLAIMED
-from connectors.postgres.unheld import count_unheld
+from connectors.postgres.unheld import unheld
 from headrace.model.finding import Finding, Severity
 from headrace.model.pasted import remark
 from headrace.model.schema import TableId
@@ -139,6 +139,7 @@ def check_tables(
     left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []
     glances, amounts = Glances(connection, _GLANCES_S), read_amounts(connection)
+    typed = read_typed(connection, tables)
     for table in tables:
         if table not in located:
             missing = Finding.error(
@@ -169,7 +170,9 @@ def check_tables(
         told = left.get(table, [])
         not_captured = {name for name, _, why in told if why in LEFT_OUT}
         troubles += check_money(connection, table, not_captured, amounts)
-        troubles += [unread[table]] if table in unread else _values(glances, table, row, told)
+        troubles += (
+            [unread[table]] if table in unread else _values(glances, table, row, typed.get(table, ()), told)
+        )
         yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
             fit.append(table)
@@ -187,13 +190,17 @@ def check_tables(
 
 
 def _values(
-    glances: Glances, table: TableId, row: DictRow, left: Sequence[tuple[str, str, str]]
+    glances: Glances,
+    table: TableId,
+    row: DictRow,
+    columns: Sequence[DictRow],
+    left: Sequence[tuple[str, str, str]],
 ) -> Iterator[Finding]:
     """Yield what is told of the values that are captured, where they can be asked for."""
     if _can_be_asked(row):
         excluded = {name for name, _, why in left if why in LEFT_OUT}
-        yield from check_values(glances, table, set(row["columns"]) - excluded)
-        yield from count_unheld(glances, table, excluded)
+        captured = set(row["columns"]) - excluded
+        yield from glances.tell(table, suspected(table, columns, captured), unheld(table, columns, excluded))
 
 
 def _can_be_asked(row: DictRow) -> bool:

@@ -34,6 +34,7 @@ __all__ = [
     "identifier",
     "quoted",
     "rows",
+    "rows_within",
     "session",
     "told_by",
 ]
@@ -234,6 +235,18 @@ def _refuse_old(connection: Session) -> None:
 def rows(connection: Session, statement: LiteralString | sql.Composed, *values: Any) -> list[DictRow]:
     """Return all rows of one query."""
     return connection.execute(statement, values or None).fetchall()
+
+
+def rows_within(connection: Session, limit_ms: int, query: sql.Composed) -> list[DictRow]:
+    """Return all rows of one query that is given up after so many milliseconds, one at least.
+
+    The limit travels with the query: both are one transaction, and one round trip. Each statement of a
+    message has the whole of it.
+    """
+    told = sql.SQL("SET LOCAL statement_timeout = {}; {}").format(max(1, limit_ms), query)
+    cursor = connection.execute(told, prepare=False)
+    cursor.nextset()
+    return cursor.fetchall()
 
 
 def define(connection: Session, statement: LiteralString | sql.Composed) -> None:

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
+from psycopg.rows import DictRow
 
 from connectors.doubt import can_be_asked
-from connectors.postgres.glance import Glances
-from connectors.postgres.session import Session, identifier, rows
+from connectors.postgres.glance import Glances, Question, read_typed
+from connectors.postgres.session import Session, identifier
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["RESOLVED", "check_values", "values_now"]
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
-RESOLVED = """
-WITH RECURSIVE resolved AS (
-    SELECT a.attnum, a.attname, a.atttypid AS type
-    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-  UNION ALL
-    SELECT r.attnum, r.attname, t.typbasetype FROM resolved r JOIN pg_type t ON t.oid = r.type
-    WHERE t.typtype = 'd'
-)
-"""
-"""Begins a statement: a table's columns with their types, and with what these are domains of."""
-_COLUMNS = (
-    RESOLVED
-    + """
-SELECT r.attname AS name, coalesce(e.typname, t.typname) AS type, t.typcategory = 'A' AS list
-FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
-LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
-ORDER BY r.attnum
-"""
-)
+__all__ = ["suspected", "values_now"]
 
 _DATE = "isfinite({0}) AND ({0} < '0001-01-01' OR {0} BETWEEN '1582-10-05' AND '1582-10-14')"
 _SUSPECTS = {
@@ -57,21 +41,21 @@ _UNSEEN = {"date": (_LATER, _SUSPECTS["date"][1])}
 _UNSEEN_ELEMENTS = dict.fromkeys(_SUSPECT_ELEMENTS, (_ANY.format("one < '1581-01-01 BC'"), _INSIDE))
 
 
-def check_values(
-    glances: Glances, table: TableId, captured: Collection[str], in_doubt: Collection[str] = ()
-) -> Iterator[Finding]:
-    """Yield an error for each column that holds such a value, a warning when there was no answer.
+def suspected(
+    table: TableId, columns: Sequence[DictRow], captured: Collection[str], in_doubt: Collection[str] = ()
+) -> Question | None:
+    """Return what is asked of a table's rows: an error for each column that holds such a value.
 
     Args:
-        glances: At the database's tables.
         table: Which table.
+        columns: Its columns and their types.
         captured: Columns that are captured.
         in_doubt: Those whose values are looked up, or set aside by name, when a record shows that they are in
             doubt (:mod:`connectors.doubt`); of these only values are told that no record shows.
     """
-    suspects = []
-    for row in rows(glances.connection, _COLUMNS, table.schema, table.name):
-        if row["name"] not in captured:
+    suspects: list[tuple[str, LiteralString, str]] = []
+    for row in columns:
+        if row["generated"] or row["name"] not in captured:
             continue
         shown = row["name"] in in_doubt
         if row["list"] and not shown:
@@ -81,43 +65,40 @@ def check_values(
             if row["list"]
             else (_UNSEEN if shown else _SUSPECTS)
         )
-        if found := known.get(row["type"]):
+        if found := known.get(row["element"] or row["type"]):
             suspects.append((row["name"], *found))
     if not suspects:
-        return
-    asked = sql.SQL("SELECT {} FROM {}").format(
-        sql.SQL(", ").join(
-            sql.SQL("bool_or({}) AS {}").format(
-                sql.SQL(condition).format(sql.Identifier(name)), sql.Identifier(str(number))
-            )
-            for number, (name, condition, _) in enumerate(suspects)
-        ),
-        identifier(table),
-    )
-    answer = glances.ask(asked)
-    if isinstance(answer, str):
+        return None
+    conditions = [sql.SQL(condition).format(sql.Identifier(name)) for name, condition, _ in suspects]
+
+    def tell(answer: Sequence[Any]) -> Iterator[Finding]:
+        for held, those, (name, _, what) in zip(answer, conditions, suspects, strict=True):
+            if held:
+                message = f"{table}: column {name} holds {what}."
+                seen = sql.SQL("SELECT * FROM {} WHERE {}").format(identifier(table), those).as_string()
+                mend = "correct these, or leave out the table, or the column if it is none of the key"
+                yield Finding.error("SOURCE_VALUES", message, f"{seen}  -- {mend}")
+
+    def unseen(why: str) -> Finding:
         names = ", ".join(dict.fromkeys(name for name, _, _ in suspects))
         message = (
             f"{table}: not all values of {names} could be looked at for what the connector cannot deliver:"
-            f" {answer}."
+            f" {why}."
         )
-        yield Finding.warning("SOURCE_VALUES_UNSEEN", message, "See docs/types.md for which those are.")
-        return
-    for number, (name, condition, what) in enumerate(suspects):
-        if answer[str(number)]:
-            message = f"{table}: column {name} holds {what}."
-            those = sql.SQL(condition).format(sql.Identifier(name))
-            seen = sql.SQL("SELECT * FROM {} WHERE {}").format(identifier(table), those).as_string()
-            mend = "correct these, or leave out the table, or the column if it is none of the key"
-            yield Finding.error("SOURCE_VALUES", message, f"{seen}  -- {mend}")
+        return Finding.warning("SOURCE_VALUES_UNSEEN", message, "See docs/types.md for which those are.")
+
+    return Question([sql.SQL("bool_or({})").format(condition) for condition in conditions], tell, unseen)
 
 
-def values_now(connection: Session, tables: Iterable[TableSchema]) -> dict[TableId, Finding]:
+def values_now(connection: Session, tables: Sequence[TableSchema]) -> dict[TableId, Finding]:
     """Return the tables that hold such values and would tell others, with the first column that does."""
     found: dict[TableId, Finding] = {}
+    columns = read_typed(connection, [schema.table for schema in tables])
+    glances = Glances(connection)
     for schema in tables:
         shown = schema.by_name.keys() - set(schema.key) if can_be_asked(schema) else ()
-        for finding in check_values(Glances(connection), schema.table, schema.by_name, shown):
+        question = suspected(schema.table, columns.get(schema.table, ()), schema.by_name, shown)
+        for finding in glances.tell(schema.table, question):
             if finding.severity is Severity.ERROR:
                 found.setdefault(schema.table, finding)
     return found

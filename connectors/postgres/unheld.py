@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
+from psycopg.rows import DictRow
 
-from connectors.postgres.glance import Glances
-from connectors.postgres.session import identifier, rows
+from connectors.postgres.glance import Question
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
-__all__ = ["count_unheld"]
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
-_COLUMNS = """
-WITH RECURSIVE resolved AS (
-    SELECT a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier
-    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
-  UNION ALL
-    SELECT r.attnum, r.attname, t.typbasetype, greatest(r.modifier, t.typtypmod)
-    FROM resolved r JOIN pg_type t ON t.oid = r.type WHERE t.typtype = 'd'
-)
-SELECT r.attname AS name, t.typname AS type, r.modifier
-FROM resolved r JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
-ORDER BY r.attnum
-"""
+__all__ = ["unheld"]
 
 _INFINITE = ("NOT isfinite({0})", "infinite")
 _AMONG = ("'infinity' = ANY ({0}) OR '-infinity' = ANY ({0})", "infinite")
@@ -37,40 +27,39 @@ _LIMITED = {"numeric": ("{0} = 'NaN'", "NaN"), "_numeric": ("'NaN' = ANY ({0})",
 """Of columns with limited digits; without limits the lake keeps the number as text."""
 
 
-def count_unheld(glances: Glances, table: TableId, left: Collection[str]) -> Iterator[Finding]:
-    """Yield a warning for each column that holds such values, with how many; one when there was no answer.
+def unheld(table: TableId, columns: Sequence[DictRow], left: Collection[str]) -> Question | None:
+    """Return what is asked of a table's rows: a warning for each column that holds such values, with how many.
 
     Args:
-        glances: At the database's tables.
         table: Which table.
+        columns: Its columns and their types.
         left: Columns that are not captured.
     """
-    asked = []
-    for row in rows(glances.connection, _COLUMNS, table.schema, table.name):
+    counted: list[tuple[str, LiteralString, str]] = []
+    for row in columns:
         known = _LIMITED if row["type"] in _LIMITED and row["modifier"] >= 0 else _KINDS
         found = known.get(row["type"])
         if found is not None and row["name"] not in left:
-            asked.append((row["name"], *found))
-    if not asked:
-        return
-    counts = sql.SQL(", ").join(
-        sql.SQL("count(*) FILTER (WHERE {}) AS {}").format(
-            sql.SQL(condition).format(sql.Identifier(name)), sql.Identifier(name)
-        )
-        for name, condition, _ in asked
-    )
-    answer = glances.ask(sql.SQL("SELECT {} FROM {}").format(counts, identifier(table)))
-    if isinstance(answer, str):
-        names = ", ".join(name for name, _, _ in asked)
-        message = f"{table}: values of {names} that not every sink can hold could not be counted: {answer}."
-        yield Finding.warning("SOURCE_VALUES_UNSEEN", message)
-        return
-    for name, _, what in asked:
-        if answer[name]:
-            many = "1 value is" if answer[name] == 1 else f"{answer[name]} values are"
-            yield Finding.warning(
-                "SOURCE_VALUES_UNHELD",
-                f"{table}: {many} {what} in column {name}. Elasticsearch and Redis keep it as text; a"
-                " lake has none like it and sets the rows aside.",
-                f"Add a lake with --set unheld.{table}.{name}=null, or =nearest.",
-            )
+            counted.append((row["name"], *found))
+    if not counted:
+        return None
+
+    def tell(answer: Sequence[Any]) -> Iterator[Finding]:
+        for number, (name, _, what) in zip(answer, counted, strict=True):
+            if number:
+                many = "1 value is" if number == 1 else f"{number} values are"
+                yield Finding.warning(
+                    "SOURCE_VALUES_UNHELD",
+                    f"{table}: {many} {what} in column {name}. Elasticsearch and Redis keep it as text; a"
+                    " lake has none like it and sets the rows aside.",
+                    f"Add a lake with --set unheld.{table}.{name}=null, or =nearest.",
+                )
+
+    def unseen(why: str) -> Finding:
+        names = ", ".join(name for name, _, _ in counted)
+        message = f"{table}: values of {names} that not every sink can hold could not be counted: {why}."
+        return Finding.warning("SOURCE_VALUES_UNSEEN", message)
+
+    each = sql.SQL("count(*) FILTER (WHERE {})")
+    asked = [each.format(sql.SQL(condition).format(sql.Identifier(name))) for name, condition, _ in counted]
+    return Question(asked, tell, unseen)
