@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.session import Session, rows, told_by
+from connectors.postgres.session import Session, rows_within, told_by
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -59,16 +59,13 @@ class Asking:
             return Unknown("our role may not read it", " ".join(unit["barred"]))
         if self._left_s <= 0:
             return Unknown("others took the time that there is for all")
-        # The name is quoted already, by the database.
-        name = unit["name"].replace("%", "%%") if values else unit["name"]
+        true = sql.SQL(condition).format(*map(sql.Literal, values))
         exists = sql.SQL("SELECT EXISTS (SELECT FROM ONLY {} t WHERE {}) AS found")
+        query = exists.format(sql.SQL(unit["name"]), true)  # quoted already, by the database
         began, had_s = time.monotonic(), self._left_s
         try:
-            with self._connection.transaction():
-                limit_ms = max(1, int(had_s * 1000))
-                self._connection.execute(f"SET LOCAL statement_timeout = {limit_ms}")
-                (told,) = rows(self._connection, exists.format(sql.SQL(name), sql.SQL(condition)), *values)
-                return bool(told["found"])
+            (told,) = rows_within(self._connection, int(had_s * 1000), query)
+            return bool(told["found"])
         except psycopg.errors.QueryCanceled:
             return Unknown("it did not answer in time", tried=had_s > _FOR_ALL_S / 2)
         except psycopg.errors.LockNotAvailable:

@@ -121,7 +121,8 @@ WITH RECURSIVE resolved AS (
 SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
-       t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind, r."full"
+       t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
+       r."full"
 FROM resolved r
 JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid

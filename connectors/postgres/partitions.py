@@ -27,9 +27,9 @@ _TRIES = 5
 _LOOKED_INTO = 100
 """So many partitions are read at one look to see that they are empty."""
 # An age beyond two billion transactions is told as one below nought.
-_OF_BEFORE = "age(t.xmin) > age((%s::xid8)::xid) OR age(t.xmin) < 0"
+_OF_BEFORE = "age(t.xmin) > age(({}::xid8)::xid) OR age(t.xmin) < 0"
 _OF_BEFORE_COMING = (
-    "age(t.xmin) > age(%s::xid) OR age(t.xmin) < 0 OR (t.xmin = %s::xid AND t.cmin::text::bigint < %s)"
+    "age(t.xmin) > age({}::xid) OR age(t.xmin) < 0 OR (t.xmin = {}::xid AND t.cmin::text::bigint < {})"
 )
 _CAME, _EMPTIED, _UNREAD = "PARTITION_CAME", "PARTITION_EMPTIED", "PARTITION_UNREAD"
 _SAID = {_CAME: "had rows when it was attached", _EMPTIED: "was emptied by itself"}
@@ -126,7 +126,7 @@ def _questions(before: Table, now: Table, horizon: str) -> Iterator[Table]:
             "tries": 0,
             "counts": (before.get("counts") or {}).get(oid),
             "upkeep": was[oid].get("upkeep"),
-            "empty": mark is not None and mark[-1],
+            "empty": mark is not None and bool(mark[-1]),
         }
     yield from asked.values()
 
@@ -221,20 +221,24 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
     """Return partition → its file, the numbers of its rows, and whether it was seen to hold none.
 
     The numbers alone do not prove it: after a crash they are zero for each. They tell when a partition that
-    was read has to be read again.
+    was read has to be read again. One that takes too long, for its many dead rows, was not seen to hold none
+    (None); it is read again when upkeep, or their number, tells that some are gone.
     """
     units, known = now["units"] or {}, (before or {}).get("empty") or {}
     seen: dict[str, list[Any]] = {}
     left = _LOOKED_INTO
-    for oid, (live, inserted, deleted, _) in now["counts"].items():
-        mark = [units[oid]["file"], inserted, deleted]
+    for oid, (live, inserted, deleted, dead) in now["counts"].items():
+        mark, slow = [units[oid]["file"], inserted, deleted], [units[oid]["file"], units[oid]["upkeep"]]
         if live or units[oid]["foreign"]:
             continue
-        if oid in known and known[oid][:-1] == mark:
-            seen[oid] = known[oid]
+        old = known.get(oid, (None,))
+        if old[:-1] == mark or (old[-1] is None and old[:2] == slow and old[2] <= dead):
+            seen[oid] = old
         elif left:
             left -= 1
             held = ask.holds(units[oid])
             if not isinstance(held, Unknown):
                 seen[oid] = [*mark, not held]
+            elif held.tried:
+                seen[oid] = [*slow, dead, None]
     return seen

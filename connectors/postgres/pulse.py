@@ -7,14 +7,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 
 import psycopg
+from psycopg import sql
 
-from connectors.postgres.session import Session, told_by
+from connectors.postgres.session import Session, rows_within, told_by
 from headrace.model.errors import SourceError
 
 __all__ = ["Pulse"]
 
 _LONGEST_S = 5
 """Who waits for an answer that takes longer learns that it takes so long: somebody may want it to stop."""
+_ASKED = sql.SQL("SELECT count(*) FROM pg_publication")
 
 
 class Pulse:
@@ -39,9 +41,7 @@ class Pulse:
             self._connection = self._kept.enter_context(self._opened())
         began = time.monotonic()
         try:
-            self._connection.execute(f"SET statement_timeout = '{_LONGEST_S}s'")
-            began = time.monotonic()
-            self._connection.execute("SELECT count(*) FROM pg_publication")
+            rows_within(self._connection, _LONGEST_S * 1000, _ASKED)
         except psycopg.errors.QueryCanceled:
             return time.monotonic() - began
         except psycopg.Error as error:

@@ -237,7 +237,7 @@ def rows(connection: Session, statement: LiteralString | sql.Composed, *values: 
     return connection.execute(statement, values or None).fetchall()
 
 
-def rows_within(connection: Session, limit_ms: int, query: sql.Composed) -> list[DictRow]:
+def rows_within(connection: Session, limit_ms: int, query: sql.Composable) -> list[DictRow]:
     """Return all rows of one query that is given up after so many milliseconds, one at least.
 
     The limit travels with the query: both are one transaction, and one round trip. Each statement of a

@@ -28,7 +28,7 @@ _LIMITED = {"numeric": ("{0} = 'NaN'", "NaN"), "_numeric": ("'NaN' = ANY ({0})",
 
 
 def unheld(table: TableId, columns: Sequence[DictRow], left: Collection[str]) -> Question | None:
-    """Return what is asked of a table's rows: a warning for each column that holds such values, with how many.
+    """Return what is asked of a table's rows: a warning for each column with such values, and how many.
 
     Args:
         table: Which table.

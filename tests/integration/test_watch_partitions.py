@@ -209,6 +209,33 @@ def test_a_partition_that_never_answers_in_time_counts_as_the_worst(
         assert seen == [{"PARTITION_UNREAD"}] * 4 + [{"PARTITION_CAME"}]
 
 
+def test_a_partition_of_dead_rows_is_read_again_only_when_some_are_gone(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = "FROM pg_stat_user_tables WHERE relname = 'more'"
+    database.run(
+        "CREATE TABLE more PARTITION OF parted FOR VALUES FROM (1000) TO (900000)",
+        "INSERT INTO parted SELECT i FROM generate_series(1000, 300000) i",
+        "DELETE FROM parted WHERE id >= 1000",
+    )
+    until(lambda: database.value(f"SELECT n_live_tup = 0 AND n_dead_tup > 0 {counted}"))
+    before = database.value(f"SELECT seq_scan {counted}")
+    with watching(database) as watch:
+        with monkeypatch.context() as patched:
+            patched.setattr("connectors.postgres.asking._FOR_ALL_S", 0.001)
+            sight = watch.look({})
+            for _ in range(5):
+                sight = watch.look(sight.facts)
+        watch.close()  # a session reports what it has read when it ends
+        until(lambda: database.value(f"SELECT seq_scan > {before} {counted}"))
+        assert database.value(f"SELECT seq_scan - {before} {counted}") <= 2
+        database.run("VACUUM more")
+        until(lambda: database.value(f"SELECT n_dead_tup = 0 {counted}"))
+        sight = watch.look(sight.facts)
+        database.run("VACUUM FULL more")
+        assert codes(watch.look(sight.facts)) == set()
+
+
 @pytest.fixture
 def weak(database: Database) -> Iterator[str]:
     """Yield the URL of a role that owns the table and what it is made of."""
