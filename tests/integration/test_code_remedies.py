@@ -138,7 +138,9 @@ def test_the_remedy_of_a_pipeline_file_of_before_a_table_was_taken_in(mirror: Mi
     """Its query does not read the table, of which no row is missing before somebody writes."""
     path = spec_path(mirror.context, CACHE)
     before = path.read_bytes()
-    mirror.database.run("CREATE TABLE later (id int PRIMARY KEY, v text)", "INSERT INTO later VALUES (1, 'a')")
+    mirror.database.run(
+        "CREATE TABLE later (id int PRIMARY KEY, v text)", "INSERT INTO later VALUES (1, 'a')"
+    )
     done(mirror, f"headrace source tables add {NAME} public.later")
     mirror.settle()
     path.write_bytes(before)
