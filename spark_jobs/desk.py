@@ -91,6 +91,10 @@ class Desk:
                 write_private(path.with_suffix(".answer"), json.dumps(answer))
             path.unlink(missing_ok=True)
             path.with_suffix(BEGUN).unlink(missing_ok=True)
+        for path in self._requests.glob(f"*{WAITED_FOR}"):
+            if not _is_locked(path):  # who waited was killed
+                for left in (path, path.with_suffix(".answer")):
+                    left.unlink(missing_ok=True)
 
     def _told(self, error: Exception) -> dict[str, Any]:
         told = explain(error)
@@ -182,13 +186,19 @@ class Desk:
 
 def _is_waited_for(path: Path) -> bool:
     """Return whether somebody waits for the answer to a request; who was killed has left it behind."""
+    waits = path.with_suffix(WAITED_FOR)
+    # One without asks for no answer, or is of an older version.
+    return path.exists() and (not waits.exists() or _is_locked(waits))
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        with path.with_suffix(WAITED_FOR).open("r+b") as lock:
+        with path.open("r+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
     except BlockingIOError:
-        return path.exists()
-    except FileNotFoundError:  # one that asks for no answer, or of an older version
-        return path.exists()
+        return True
     return False
 
 

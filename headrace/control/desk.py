@@ -17,6 +17,7 @@ from headrace.control.context import Context
 from headrace.control.runner import at_rest, engine_state
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.schema import TableId
+from headrace.observe.failpoints import hit
 
 __all__ = ["ask", "leave"]
 
@@ -71,12 +72,14 @@ def ask(
 def _waiting(context: Context, sink: str, request: Request) -> Iterator[Path]:
     """Leave a request for as long as its answer is waited for; a lock tells that, also when we are killed."""
     path = _place(context, sink)
-    waits = path.with_suffix(WAITED_FOR)
+    waits, new = path.with_suffix(WAITED_FOR), path.with_suffix(".new")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with waits.open("a") as lock:
+    with new.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            new.replace(waits)  # never there without its lock: it would be taken for one of who has died
             write_private(path, request.model_dump_json())
+            hit("desk.left", "")
             yield path
         finally:
             for ours in (path, waits, path.with_suffix(BEGUN)):
@@ -94,6 +97,7 @@ def _answer(
             heeded = time.monotonic()
             heed()
         if answer.exists() and not path.exists():
+            hit("desk.answered", "")
             said: dict[str, Any] = json.loads(answer.read_text())
             answer.unlink()
             if error := said.get("error"):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
@@ -20,10 +19,10 @@ from headrace.control.runner import ensure_engine, stop_engine
 from headrace.control.runs import start as runs
 from headrace.control.runs.repository import run_of
 from headrace.model.schema import TableId
+from tests.support.leftovers import left_by_shadows
 from tests.support.locked import redis_locked
-from tests.support.mirror import KINDS, Mirror, mirrored, store_settings
+from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.remedy import bare, carry_out, refused, steps
-from tests.support.search import Server
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -79,23 +78,7 @@ class Beside:
 
     def shadows(self) -> dict[str, set[str]]:
         """Return where → what is there of shadows: in the stores, and for the engine."""
-        at, context = self.mirror.stack.endpoints, self.mirror.context
-        server = Server(at.elasticsearch_url)
-        indices = server.ask("GET", f"/{NAME}-*/_alias?expand_wildcards=all")
-        server.client.close()
-        aliases = {alias for told in indices.values() for alias in told["aliases"]}
-        with Redis.from_url(at.redis_url, decode_responses=True) as redis:
-            keys = {key for key in redis.scan_iter(f"{NAME}*", count=1000) if ":shadow:" in key}
-        lake = Path(store_settings(self.mirror.stack, NAME)["delta"]["path"]) / "_headrace" / "shadow"
-        places = (context.pipelines, context.progress, context.checkpoints, context.dead_letters)
-        found = {
-            "search": {alias for alias in aliases if "-shadow-" in alias},
-            "unnamed": {index for index, told in indices.items() if not told["aliases"]},
-            "cache": keys,
-            "lake": {path.name for path in lake.iterdir()} if lake.is_dir() else set[str](),
-            "engine": {path.name for place in places for path in place.glob(f"{NAME}*.r*")},
-        }
-        return {where: names for where, names in found.items() if names}
+        return left_by_shadows(self.mirror)
 
     def stored(self) -> dict[str, set[str]]:
         """Return sink → the keys that readers find."""

@@ -1,4 +1,4 @@
-"""Whatever an ``add`` may leave: in Postgres, Connect, Kafka, in the stores and in our own files."""
+"""Whatever an ``add`` or a run may leave: in Postgres, Connect, Kafka, in the stores and in our own files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from tests.support.database import Database
+from tests.support.mirror import Mirror, store_settings
+from tests.support.search import Server
 from tests.support.stack import RunningStack
 
-__all__ = ["left_by_sink", "left_by_source"]
+__all__ = ["left_by_shadows", "left_by_sink", "left_by_source"]
 
 
 def left_by_source(context: Context, database: Database, name: str) -> dict[str, list[object]]:
@@ -50,3 +52,24 @@ def left_by_sink(
             ],
         }
     return {place: what for place, what in found.items() if what}
+
+
+def left_by_shadows(mirror: Mirror) -> dict[str, set[str]]:
+    """Return where → what is there of shadows: in the stores, and for the engine."""
+    at, context = mirror.stack.endpoints, mirror.context
+    server = Server(at.elasticsearch_url)
+    indices = server.ask("GET", f"/{mirror.name}-*/_alias?expand_wildcards=all")
+    server.client.close()
+    aliases = {alias for told in indices.values() for alias in told["aliases"]}
+    with Redis.from_url(at.redis_url, decode_responses=True) as redis:
+        keys = {key for key in redis.scan_iter(f"{mirror.name}*", count=1000) if ":shadow:" in key}
+    lake = Path(store_settings(mirror.stack, mirror.name)["delta"]["path"]) / "_headrace" / "shadow"
+    places = (context.pipelines, context.progress, context.checkpoints, context.dead_letters)
+    found = {
+        "search": {alias for alias in aliases if "-shadow-" in alias},
+        "unnamed": {index for index, told in indices.items() if not told["aliases"]},
+        "cache": keys,
+        "lake": {path.name for path in lake.iterdir()} if lake.is_dir() else set[str](),
+        "engine": {path.name for place in places for path in place.glob(f"{mirror.name}*.r*")},
+    }
+    return {where: names for where, names in found.items() if names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 import time
@@ -126,6 +127,27 @@ def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
     assert asked._at_work is not None
     ended(asked._at_work)
     assert len(state(sink)) == 2
+    assert list(requests.iterdir()) == []
+
+
+def test_who_is_killed_while_a_sweep_is_done_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does who was killed when the answer was there, or before anything was asked."""
+    _, asked = desk_of(Slow, tmp_path, monkeypatch, threading.Lock())
+    requests = tmp_path / "requests" / "cache"
+    path = requests / "2.json"
+    for earlier in ("0.answer", f"0{WAITED_FOR}", f"1{WAITED_FOR}"):
+        (requests / earlier).touch()
+    Slow.goes_on.clear()
+    with path.with_suffix(WAITED_FOR).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path.write_text(REQUEST.model_dump_json())
+        asked.tick()
+        until(path.with_suffix(BEGUN).exists)
+    Slow.goes_on.set()
+    assert asked._at_work is not None
+    ended(asked._at_work)
     assert list(requests.iterdir()) == []
 
 

@@ -225,7 +225,7 @@ def test_an_abort_leaves_only_what_was_not_swept(shop: Shop) -> None:
 
 
 def test_what_a_run_had_swept_before_it_failed_is_known_to_sinks_that_come_later(shop: Shop) -> None:
-    count(shop.registry, shop.job.name, "swept", "one", {"public.a": 3})
+    count(shop.registry, shop.job.name, "one", swept={"public.a": 3})
     change(shop.registry, shop.job.name, phase=Phase.FAILED)
     assert reread(shop.registry, "shop") == {A: ([5], [10])}
     go_on(shop.registry, shop.job.name, sweep_many=False)
@@ -366,7 +366,7 @@ def test_a_person_allows_a_large_sweep_while_the_run_waits_for_another_table(sho
 
 
 def test_who_takes_a_run_up_again_tells_what_was_swept_before_and_no_older_marks(shop: Shop) -> None:
-    count(shop.registry, shop.job.name, "swept", "one", {"public.a": 0, "public.b": 0})
+    count(shop.registry, shop.job.name, "one", swept={"public.a": 0, "public.b": 0})
     shop.settle("one", A, B, C)
     shop.settle("two", A, B, C)
     later = {A: Swept(marks=(20,), ends=(30,))}
@@ -379,7 +379,7 @@ def test_who_takes_a_run_up_again_tells_what_was_swept_before_and_no_older_marks
 
 def test_a_table_that_a_run_has_finished_everywhere_is_not_busy(shop: Shop) -> None:
     for sink, tables in {"one": "abc", "two": "a"}.items():
-        count(shop.registry, shop.job.name, "swept", sink, {f"public.{name}": 0 for name in tables})
+        count(shop.registry, shop.job.name, sink, swept={f"public.{name}": 0 for name in tables})
     source, sinks = shop.registry.source("shop"), shop.registry.sinks("shop")
     assert topics_left(shop.job.run, source.tables, sinks) == {B, C}
     with pytest.raises(UsageError) as busy:

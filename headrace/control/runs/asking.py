@@ -25,6 +25,7 @@ from headrace.model.errors import HeadraceError, SinkError, SourceError, named
 from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.schema import TableId
+from headrace.observe.failpoints import hit
 
 __all__ = [
     "STOPPED_WITHIN_S",
@@ -129,11 +130,13 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
             "heard_from": low,
             "shadows": shadows,
             "again": {},
+            "goes": {},
             "done": [],
             "failed": [],
         }
         plan["columns"] = _columns(job, source, capture)
         run = change(job.registry, job.name, plan, phase=Phase.READING, begun_ms=begun_ms, counts={})
+        hit("run.noted", "")
     wanted = asked_for(job, run)
     rows = {
         table.schema.table: [Key.of(parts) for parts in keys]
@@ -142,7 +145,9 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
     }
     if wanted:
         source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows)
+    hit("run.requested", "")
     change(job.registry, job.name, {"asked": True})
+    hit("run.asked", "")
 
 
 def asked_for(job: Job, run: ResnapshotEntry) -> list[SourceTableEntry]:

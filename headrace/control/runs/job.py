@@ -35,7 +35,7 @@ class Job:
     name: str
     registry: Registry
     kafka: Kafka
-    told: str = field(default="")
+    told: str | None = field(default=None)
 
     @property
     def run(self) -> ResnapshotEntry:

@@ -47,6 +47,7 @@ from headrace.control.snapshot import Snapshot, SnapshotState, Told
 from headrace.control.verdicts import EVERY_SINK, UNTIL_READ, healed, over
 from headrace.model.errors import HeadraceError, SourceError
 from headrace.model.schema import TableId, declared_keys
+from headrace.observe.failpoints import hit
 
 __all__ = ["note_read", "read", "stop_reading"]
 
@@ -88,6 +89,7 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
                 return False
             if not job.run.plan.get("again"):
                 change(job.registry, job.name, {"done": sorted(topics_of(job.run))})
+            hit("run.read", "")
             refuse_hidden(job)
             if not lost_columns(job, source, capture):
                 if not (rows := untold.rows()):
@@ -112,6 +114,7 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
     ends = {table.topic: marks_of(kafka, job.source, table) for table in job.tables(run)}
     _refuse_unarrived(job, ends)
     change(job.registry, job.name, {"ends": ends}, phase=Phase.APPLYING, reason="")
+    hit("run.ends", "")
     return True
 
 
@@ -265,7 +268,7 @@ def _note(job: Job, snapshot: Snapshot, wanted: dict[str, str]) -> int:
     for table, topic in wanted.items():
         rows = snapshot.scanned.get(table, snapshot.chunks.get(table, 0) * part)
         if rows != run.counts.get("read", {}).get(topic):
-            count(job.registry, job.name, "read", topic, rows)
+            count(job.registry, job.name, topic, read=rows)
         total += rows
     return total
 
@@ -292,6 +295,7 @@ def _take_back(job: Job, source: Source, capture: Capture) -> None:
     # Noted first: what is not stopped, for this process dies or the database does not answer, is so later.
     told = {"done": plan.get("done", []) + done, "stopping": True, **unasked(job.name)}
     change(job.registry, job.name, told)
+    hit("run.unasked", "")
     _stop(job, source, capture)
 
 

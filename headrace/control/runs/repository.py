@@ -291,11 +291,12 @@ def change(
         return run
 
 
-def count(registry: Registry, name: str, what: str, key: str, value: Any) -> ResnapshotEntry:
-    """Note one of a run's counts."""
+def count(registry: Registry, name: str, key: str, **told: Any) -> ResnapshotEntry:
+    """Note some of a run's counts under one key, all of them or none."""
     with registry.begin() as session:
         run = refuse_former(session.get_one(ResnapshotEntry, name))
-        run.counts = {**run.counts, what: {**run.counts.get(what, {}), key: value}}
+        new = {what: {**run.counts.get(what, {}), key: value} for what, value in told.items()}
+        run.counts = {**run.counts, **new}
         return run
 
 

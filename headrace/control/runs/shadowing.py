@@ -28,6 +28,7 @@ from headrace.control.runs.repository import (
     run_of,
 )
 from headrace.model.errors import HeadraceError, SinkError
+from headrace.observe.failpoints import hit
 from sinks import registry as kinds
 from sinks.base import Sink
 from sinks.shadow import SHADOW
@@ -75,6 +76,7 @@ def _begin(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Sour
         shadow.drop(table.schema)
         shadow.forget([table.topic])
         shadow.prepare(table.schema)
+    hit("run.begun_shadow", entry.kind)
     main = load_pipeline(spec_path(context, entry.name))
     discard_run(context, name)
     spec = main.model_copy(
@@ -91,27 +93,34 @@ def _begin(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Sour
         }
     )
     write_private(spec_path(context, name), spec.model_dump_json())
+    hit("run.fills_shadow", entry.kind)
 
 
 def switch(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
     """Put the shadow in the place of the target, and have the sink go on with the table as it is now."""
     name, registry = pipeline_of(run, entry.name, table), Registry(context.registry)
     change(registry, run.id, {"switching": entry.name})
+    hit("run.switching", entry.kind)
     with withheld(context, entry.name, doing=f"run {run.id}, which puts a target in its place"):
         # A recovery that was waited for has ended the run, and its shadow is of the life before.
         refuse_former(run_of(registry, run.id))
+        hit("run.withheld", entry.kind)
         withdraw(context, name)  # not before: who removes the sink, or recovers, finds the shadow by it
+        hit("run.withdrawn", entry.kind)
         # The table as it is now: its columns may have been followed meanwhile.
         table = next(t for t in registry.source(entry.source).tables if t.topic == table.topic)
         with closing(_open(run, entry, table)) as shadow:
             shadow.switch(table.schema)
+        hit("run.moved", entry.kind)
 
         def followed(spec: PipelineSpec) -> dict[str, object]:
             return {"tables": tuple(_switched(_now(known, table), table.topic) for known in spec.tables)}
 
         rewrite(context, entry.name, followed)
+        hit("run.rewritten", entry.kind)
         _take_over_rejects(context, name, entry.name, str(table.schema.table))
     change(registry, run.id, {"switching": ""})
+    hit("run.switched", entry.kind)
     leave(context, entry.name, Request())  # so that it tells how many rows are behind now
     _clear(context, name)
 

@@ -10,11 +10,12 @@ from headrace.control.pipelines import rewrite
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
 from headrace.control.runs.counted import NOTHING_GOES, refuse_unseen
 from headrace.control.runs.job import Job
-from headrace.control.runs.repository import SWEEP_LARGE, count, is_swept
+from headrace.control.runs.repository import SWEEP_LARGE, change, count, is_swept
 from headrace.control.runs.shadowing import pipeline_of, shadowed, switch
 from headrace.control.sweeps import Found, ask_sweep
 from headrace.control.verdicts import State, Verdict, healed, over, record
 from headrace.model.errors import UsageError
+from headrace.observe.failpoints import hit
 
 __all__ = ["mine_of", "remember", "sweep_table"]
 
@@ -45,8 +46,11 @@ def sweep_table(
     found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
     if found.refused:  # there is something to remove
         refuse_unseen(job, writer, table, marks)
+        _expect(job, entry, name, found.older)
         found = ask_sweep(job.context, writer, table, marks, limit, job.refuse_rest)
+    hit("run.swept", entry.kind)
     if found.refused:
+        _expect(job, entry, name, 0)
         refused = _refused(job, run, entry, table, found)
         if not shadow:
             # The sink has every row that was read; that some are too many is what is left to say.
@@ -58,12 +62,22 @@ def sweep_table(
     over(job.registry, run.source, table.topic, SWEEP_LARGE, sink=entry.name)
     healed(job.registry, run.source, table.topic, entry.name, run.begun_ms)
     job.registry.completed(entry.name, table.topic, run.begun_ms)
-    swept = job.run.counts.get("swept", {}).get(entry.name, {})
-    count(job.registry, job.name, "swept", entry.name, {**swept, name: found.removed})
+    hit("run.healed", entry.kind)
+    run = job.run
+    removed = found.removed or run.plan.get("goes", {}).get(entry.name, {}).get(name, 0)
+    swept = {**run.counts.get("swept", {}).get(entry.name, {}), name: removed}
+    before = run.counts.get("written", {}).get(entry.name, 0)
     written = sum(run.plan["ends"][table.topic]) - sum(marks)
-    before = job.run.counts.get("written", {}).get(entry.name, 0)
-    count(job.registry, job.name, "written", entry.name, before + written)
+    count(job.registry, job.name, entry.name, swept=swept, written=before + written)
+    hit("run.counted", entry.kind)
     return None
+
+
+def _expect(job: Job, entry: SinkEntry, table: str, rows: int) -> None:
+    """Note how many rows are to go: when this process dies they may be gone, and the next one finds none."""
+    goes = job.run.plan.get("goes", {})
+    mine = {**goes.get(entry.name, {}), table: rows}
+    change(job.registry, job.name, {"goes": {**goes, entry.name: mine}})
 
 
 def _refused(
@@ -75,6 +89,7 @@ def _refused(
     reason = f"run {run.id} has found {said} that the source does not show; they are not removed yet"
     verdict = Verdict(State.DEGRADED, reason, remedy)
     record(job.registry, job.source, [table.topic], SWEEP_LARGE, verdict, sink=entry.name)
+    hit("run.refused", entry.kind)
     return UsageError(f"The sweep of {entry.name} would remove {said}.", code=SWEEP_LARGE, hint=remedy)
 
 
@@ -97,3 +112,4 @@ def remember(job: Job, entry: SinkEntry) -> None:
 
     with suppress(FileNotFoundError, ValueError):  # removed, or damaged: then it is made anew from the run
         rewrite(job.context, entry.name, with_newer)
+    hit("run.remembered", entry.kind)

@@ -36,6 +36,7 @@ from headrace.control.runs.shadowing import clear_away, discard_of_run, give_up
 from headrace.control.runs.sweeping import leave_unswept, sweep
 from headrace.control.sweeps import ROWS_BEHIND
 from headrace.model.errors import HeadraceError, UsageError
+from headrace.observe.failpoints import hit
 
 __all__ = ["main", "work"]
 
@@ -60,6 +61,7 @@ def work(job: Job) -> None:
             note_read(job)
             sweep(job)
             end(job.registry, job.name, Phase.COMPLETED)
+            hit("run.ended", "")
             return
         except Aborted:
             _abort(job)
@@ -100,6 +102,7 @@ def _abort(job: Job) -> None:
     with suppress(HeadraceError):
         stop_reading(job)
     leave_unswept(job, "was aborted")
+    hit("run.unswept", "")
     end(job.registry, job.name, Phase.ABORTED)
 
 
@@ -137,6 +140,7 @@ def main(context_file: str, engine_file: str, name: str, guardian: str) -> int:
         if mine:
             work(job)
             _tidy(job)
+            hit("run.tidied", "")
     # Somebody may have had it go on just before the file was taken away.
     with suppress(UsageError):
         if mine and Phase(job.run.phase) in ACTIVE:
