@@ -20,6 +20,7 @@ from headrace.model.key import Key
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
 from headrace.model.schema import TableSchema
+from headrace.observe import pidfile
 from sinks.base import Sink
 from spark_jobs.apply import apply_records, sink_of
 from spark_jobs.carry import NoCarry
@@ -78,12 +79,12 @@ class Desk:
                 request = Request.model_validate_json(path.read_bytes())
                 wanted = bool(request.replay or request.sweep)
                 with self._turn, naming(self._spec.source, self._spec.sink):
+                    if wanted:  # before it is looked at: who goes after that is told that it is done
+                        pidfile.write(path.with_suffix(BEGUN))
                     if not _is_waited_for(path):  # nothing may be done
-                        path.unlink(missing_ok=True)
-                        path.with_suffix(WAITED_FOR).unlink(missing_ok=True)
+                        for left in (path, *map(path.with_suffix, (WAITED_FOR, BEGUN))):
+                            left.unlink(missing_ok=True)
                         continue
-                    if wanted:
-                        path.with_suffix(BEGUN).touch()
                     answer = self._answer(request)
             except Exception as error:  # noqa: BLE001 - whatever it is; a request that stays is tried for ever
                 answer = {"error": self._told(error)}

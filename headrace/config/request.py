@@ -9,7 +9,7 @@ __all__ = ["BEGUN", "WAITED_FOR", "Request"]
 WAITED_FOR = ".waits"
 """Ending of the file that whoever waits for an answer keeps locked: nothing is done for who has died."""
 BEGUN = ".begun"
-"""Ending of the file that tells whoever waits that a request is being carried out."""
+"""Ending of the pid file of the driver that carries a request out, for whoever waits for the answer."""
 
 
 class Request(BaseModel):

@@ -14,9 +14,10 @@ from typing import Any
 from headrace.config.pipeline import write_private
 from headrace.config.request import BEGUN, WAITED_FOR, Request
 from headrace.control.context import Context
-from headrace.control.runner import at_rest, engine_state
+from headrace.control.runner import engine_state
 from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.schema import TableId
+from headrace.observe import pidfile
 from headrace.observe.failpoints import hit
 
 __all__ = ["ask", "leave"]
@@ -51,7 +52,7 @@ def ask(
         sink: Whose query is asked.
         request: What for.
         timeout: How long to wait until it is begun, seconds; then it is waited for while the engine lives.
-        heed: Called now and then; the request is withdrawn when it raises.
+        heed: Called now and then until it is begun; the request is withdrawn when it raises.
 
     Raises:
         SinkError: When the engine does not run (``SINK_AT_REST``), does not come to it in time
@@ -65,7 +66,7 @@ def ask(
             hint=f"headrace sink resume {sink}",
         )
     with _waiting(context, sink, request) as path:
-        return _answer(context, sink, path, timeout, heed)
+        return _answer(sink, path, timeout, heed)
 
 
 @contextmanager
@@ -86,14 +87,12 @@ def _waiting(context: Context, sink: str, request: Request) -> Iterator[Path]:
                 ours.unlink(missing_ok=True)
 
 
-def _answer(
-    context: Context, sink: str, path: Path, timeout: float, heed: Callable[[], object]
-) -> dict[str, Any]:
+def _answer(sink: str, path: Path, timeout: float, heed: Callable[[], object]) -> dict[str, Any]:
     """Return what the query answers to a request; see :func:`ask`."""
     answer, heeded, began = path.with_suffix(".answer"), time.monotonic(), time.monotonic()
     # What it did would not be known if it was left while it is done.
-    while time.monotonic() - began < timeout or _at_it(context, path):
-        if time.monotonic() - heeded >= _HEED_EVERY_S:
+    while (begun := _at_it(path)) or time.monotonic() - began < timeout:
+        if not begun and time.monotonic() - heeded >= _HEED_EVERY_S:
             heeded = time.monotonic()
             heed()
         if answer.exists() and not path.exists():
@@ -113,7 +112,6 @@ def _answer(
     )
 
 
-def _at_it(context: Context, path: Path) -> bool:
+def _at_it(path: Path) -> bool:
     """Return whether a driver that lives carries out a request, or has done so."""
-    done = path.with_suffix(".answer").exists()
-    return done or (path.with_suffix(BEGUN).exists() and not at_rest(context.progress))
+    return path.with_suffix(".answer").exists() or pidfile.alive(path.with_suffix(BEGUN)) is not None

@@ -129,10 +129,20 @@ def refuse_unfit(
         )
 
 
-def refuse_not_streaming(context: Context, entry: SourceEntry) -> None:
-    """Refuse what needs a connector that runs (``SOURCE_NOT_STREAMING``)."""
+def refuse_not_streaming(context: Context, entry: SourceEntry, *, waits: bool = True) -> None:
+    """Refuse what needs a connector that runs.
+
+    Args:
+        context: The installation.
+        entry: The source.
+        waits: Whether one that is being started is waited for, unless nobody starts it before a recovery.
+
+    Raises:
+        SourceError: ``SOURCE_NOT_STREAMING``.
+    """
     with Connect(context.connect_url) as connect:
-        state = connect.settled(capture_of(context, entry).connector)
+        look = connect.settled if waits and not entry.gap else connect.state
+        state = look(capture_of(context, entry).connector)
     if not state.running:
         raise SourceError(
             f"The connector of {entry.name} does not stream: {state.words}",

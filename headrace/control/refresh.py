@@ -179,7 +179,9 @@ def _followed_types(
         ]
         for sink in every
     }
-    verdicts.follow_types(registry, name, followed, seen_ms)
+    served = {topic for sink in registry.sinks(name) for topic in sink.tables}
+    unserved = {topics[table] for table in tables & topics.keys()} - served
+    verdicts.follow_types(registry, name, followed, seen_ms, unserved)
 
 
 def _tell_refused(registry: Registry, source: SourceEntry, refused: Mapping[Target, SinkError]) -> None:

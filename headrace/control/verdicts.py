@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -231,7 +231,11 @@ def healed(registry: Registry, source: str, topic: str, sink: str, begun_ms: int
 
 
 def follow_types(
-    registry: Registry, source: str, followed: Mapping[str, Iterable[str]], seen_ms: int
+    registry: Registry,
+    source: str,
+    followed: Mapping[str, Iterable[str]],
+    seen_ms: int,
+    unserved: Collection[str] = (),
 ) -> None:
     """Note that sinks decode rows by the new types from now on; what they hold of before is still wrong.
 
@@ -242,6 +246,7 @@ def follow_types(
         source: The source.
         followed: Sink → topics of the tables that it decodes by the new types.
         seen_ms: When the types were looked up. What was told later may be of yet another type.
+        unserved: Topics of tables that no sink has, and of which sinks to come are told the new types.
     """
     with registry.begin() as session:
         entries = session.scalars(select(SinkEntry).where(SinkEntry.source == source))
@@ -253,12 +258,14 @@ def follow_types(
         # What was read until now was read by the old ones.
         now = moment(session, source)
         for found in session.scalars(query).all():
-            if found.topic not in changed:
+            if found.topic not in changed and found.topic not in unserved:
                 continue
             told = {name: getattr(found, name) for name in ("source", "topic", *_KEPT)} | {"healed": {}}
             before = found.last_ms
             session.delete(found)
             session.flush()
+            if found.topic in unserved:
+                session.merge(VerdictEntry(**told, sink=EVERY_SINK, code=_FOLLOWED, last_ms=now))
             for sink in needed if found.sink == EVERY_SINK else (found.sink,):
                 if found.topic in followed.get(sink, ()):
                     session.merge(VerdictEntry(**told, sink=sink, code=_FOLLOWED, last_ms=now))

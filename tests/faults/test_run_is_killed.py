@@ -45,16 +45,11 @@ def at_each(point: str) -> str:
 PLAIN = (
     *(f"run.{step}=kill" for step in ("noted", "requested", "asked", "read", "ends")),
     # A sink is asked what would go, then what is there of what the database has, and to remove it at last.
-    *(f"desk.{step}=kill@{nth}" for step in ("left", "answered") for nth in (1, 3)),
+    *(f"desk.{step}=kill@3" for step in ("left", "answered")),
     *(at_each(f"run.{step}") for step in ("swept", "healed", "counted")),
     *(f"run.{step}=kill" for step in ("remembered", "ended", "tidied")),
 )
-SHADOWS = (
-    *(at_each(f"run.{step}") for step in ("begun_shadow", "fills_shadow", "swept", "withheld", "withdrawn")),
-    "switch.page/redis=kill,switch.page/delta=kill",
-    at_each("switch.after"),
-    *(at_each(f"run.{step}") for step in ("moved", "rewritten", "switched", "healed")),
-)
+SHADOWS = [at_each(f"run.{step}") for step in ("begun_shadow", "withheld", "withdrawn", "moved", "rewritten")]
 
 
 @pytest.fixture(scope="module")

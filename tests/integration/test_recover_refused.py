@@ -191,7 +191,7 @@ def test_what_is_ours_that_belongs_to_somebody_else(
         source.request_snapshot(capture, [T], "signal")
     assert denied.value.code == "SOURCE_DENIED"
     assert "headrace source check" in denied.value.hint
-    monkeypatch.setattr(tables, "refuse_not_streaming", lambda *_: None)
+    monkeypatch.setattr(tables, "refuse_not_streaming", lambda *_, **__: None)
     with pytest.raises(SourceError) as unfit:
         tables.take_in(context, "shop", [U])
     assert unfit.value.code == "SOURCE_UNFIT"

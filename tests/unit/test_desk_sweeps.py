@@ -171,11 +171,13 @@ def test_a_sweep_that_is_begun_is_waited_for_to_its_end(
         until(lambda: list((context.requests / "cache").glob(f"*{BEGUN}")))
         now[0] = 1_000.0
 
+    def heed() -> None:
+        assert not now[0], "whoever goes then is not told what it does"
+
     asking = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, time_ns=time.time_ns)
     monkeypatch.setattr(control_desk, "time", asking)
     monkeypatch.setattr(control_desk, "engine_state", lambda _: {"state": "ready"})
-    monkeypatch.setattr(control_desk, "at_rest", lambda _: False)
-    told = control_desk.ask(context, "cache", REQUEST, timeout=600)
+    told = control_desk.ask(context, "cache", REQUEST, timeout=600, heed=heed)
     assert told["swept"][str(TABLE)]["removed"] == 1
     assert asked._at_work is not None
     ended(asked._at_work)

@@ -226,3 +226,5 @@ def test_who_finds_a_first_load_ended_beside_another_says_nothing_that_is_healed
     assert first_load.note_loaded(slow, kafka, nothing, entry)
     if slow.left <= 0:
         assert standing(registry, "shop") == []
+    else:
+        assert step > 4, "the other has not come between"

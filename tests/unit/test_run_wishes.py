@@ -309,7 +309,10 @@ def test_a_run_that_another_one_ends_does_not_go_on_meanwhile(
 
     monkeypatch.setattr(reading, "give_up", meanwhile)
     reading.note_read(later)
-    assert now(shop, first).phase == "aborted"
+    ended = now(shop, first)
+    assert (ended.phase, ended.wanted) == ("aborted", "")
+    with pytest.raises(UsageError, match="is aborted"):
+        start.abort(shop.context, first.id)
 
 
 @pytest.mark.parametrize("code", [SWEEP_LARGE, "RESNAPSHOT_INCOMPLETE"])

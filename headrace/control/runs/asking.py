@@ -98,7 +98,8 @@ def _refusal(job: Job, unfit: Mapping[TableId, Finding]) -> TablesUnread:
     finding, source = next(iter(unfit.values())), job.run.source
     why = {table: why_unfit(source, found) for table, found in unfit.items()}
     hint = named(finding.hint, source=source)
-    if not why_unfit(source, finding).alone:  # else there will be nothing to go on with
+    rest = [table for table in job.tables(job.run) if table.schema.table not in unfit]
+    if rest or not why_unfit(source, finding).alone:  # else there will be nothing to go on with
         hint = f"{hint} -- then: headrace resnapshot resume {job.name}"
     return TablesUnread(finding.message, code=finding.code, hint=hint, tables=why)
 

@@ -141,10 +141,16 @@ def raise_left_out(entry: SourceEntry, run: ResnapshotEntry) -> None:
     """
     told: Mapping[str, str] = run.plan.get("left_out", {})
     if told:
-        left = [table.schema for table in entry.tables if str(table.schema.table) in told]
+        taken_out = f"source tables remove {entry.name} "
+        left = [
+            table.schema
+            for table in entry.tables
+            if taken_out not in told.get(str(table.schema.table), taken_out)
+        ]
         reasons = "; ".join(f"{table}: {why}" for table, why in told.items())
         raise SourceError(
             f"Run {run.id} has left tables out. {reasons}",
             code="RESNAPSHOT_UNREADABLE",
-            hint=read_anew(entry, left),
+            # What mends a table that is to be taken out stands beside its name.
+            hint=read_anew(entry, left) if left else f"headrace resnapshot show {run.id}",
         )

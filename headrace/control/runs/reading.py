@@ -11,6 +11,7 @@ import fcntl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from typing import IO
 
 from connectors.base import Capture, Source
 from headrace.control.arrived import too_few
@@ -42,7 +43,7 @@ from headrace.control.runs.repository import (
 from headrace.control.runs.shadowing import give_up
 from headrace.control.runs.start import MAX_LATENCY_MS, marks_of
 from headrace.control.runs.untold import Untold
-from headrace.control.runs.wishes import want_end
+from headrace.control.runs.wishes import may_rest, want_end
 from headrace.control.snapshot import Snapshot, SnapshotState, Told
 from headrace.control.verdicts import EVERY_SINK, UNTIL_READ, healed, over
 from headrace.model.errors import HeadraceError, SourceError
@@ -160,14 +161,23 @@ def note_read(job: Job) -> None:
     """
     run = job.run
     served = {topic for sink in job.registry.sinks(run.source) for topic in sink.tables}
+    if unserved := run.plan["marks"].keys() & run.plan["ends"].keys() - served:
+        # Whatever becomes of the run.
+        found = {topic: [run.plan["marks"][topic], run.plan["ends"][topic]] for topic in unserved}
+        change(job.registry, job.name, {"passed": {**run.plan.get("passed", {}), **found}})
     for topic in run.plan["ends"]:
         for code in UNTIL_READ:
             over(job.registry, run.source, topic, code)
         if topic not in served:
             healed(job.registry, run.source, topic, EVERY_SINK, run.begun_ms)
     for other in overtaken(job.registry, job.run):
-        if want_end(job.registry, other.id, unfinished=True).wanted == "abort":
-            give_up(job.context, other)
+        ends = want_end(job.registry, other.id, unfinished=True)
+        if Phase(ends.phase) is Phase.UNFINISHED:
+            try:
+                give_up(job.context, other)
+            except BaseException:
+                may_rest(job.registry, other.id)
+                raise
             take_over(job.registry, other.id, job.name)
 
 
@@ -177,8 +187,7 @@ def _turn(job: Job) -> Iterator[None]:
 
     One that rests keeps nobody waiting: it waits here itself, once the connector has nothing to do for it.
     """
-    path = job.context.run / f"reading-{job.run.source}.lock"
-    with path.open("a") as lock:
+    with _lock_of(job) as lock:
         while True:
             plan = job.run.plan
             paused = job.heed() and not (plan.get("asked") or plan.get("stopping"))
@@ -195,6 +204,10 @@ def _turn(job: Job) -> Iterator[None]:
             time.sleep(_POLL_S)
         job.say("")
         yield
+
+
+def _lock_of(job: Job) -> IO[str]:
+    return (job.context.run / f"reading-{job.run.source}.lock").open("a")
 
 
 def _before(job: Job, others: list[ResnapshotEntry]) -> str | None:
@@ -280,7 +293,13 @@ def stop_reading(job: Job) -> None:
         HeadraceError: When the database does not answer; the next run stops it then.
     """
     plan = job.run.plan
-    if (plan.get("asked") or plan.get("stopping")) and not plan.get("ends"):
+    if not (plan.get("asked") or plan.get("stopping")) or plan.get("ends"):
+        return
+    with _lock_of(job) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # whoever reads now has had the connector stop first, and is not to be stopped
         with closing(source_of(job.context, job.source)) as source:
             _stop(job, source, capture_of(job.context, job.source))
 

@@ -163,7 +163,7 @@ def take_over(registry: Registry, name: str, by: str) -> None:
         run = session.get_one(ResnapshotEntry, name)
         if run.phase != Phase.UNFINISHED.value:
             return
-        run.phase, run.ended_ms, run.error = Phase.ABORTED.value, now_ms(), None
+        run.phase, run.ended_ms, run.error, run.wanted = Phase.ABORTED.value, now_ms(), None, ""
         run.reason = f"run {by} has read the same tables anew"
     keep_telling(registry, run)
 

@@ -93,14 +93,12 @@ def _begin(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Sour
         }
     )
     write_private(spec_path(context, name), spec.model_dump_json())
-    hit("run.fills_shadow", entry.kind)
 
 
 def switch(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
     """Put the shadow in the place of the target, and have the sink go on with the table as it is now."""
     name, registry = pipeline_of(run, entry.name, table), Registry(context.registry)
     change(registry, run.id, {"switching": entry.name})
-    hit("run.switching", entry.kind)
     with withheld(context, entry.name, doing=f"run {run.id}, which puts a target in its place"):
         # A recovery that was waited for has ended the run, and its shadow is of the life before.
         refuse_former(run_of(registry, run.id))
@@ -120,7 +118,6 @@ def switch(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Sour
         hit("run.rewritten", entry.kind)
         _take_over_rejects(context, name, entry.name, str(table.schema.table))
     change(registry, run.id, {"switching": ""})
-    hit("run.switched", entry.kind)
     leave(context, entry.name, Request())  # so that it tells how many rows are behind now
     _clear(context, name)
 

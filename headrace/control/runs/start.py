@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +14,7 @@ from headrace.control.context import Context
 from headrace.control.fitness import in_words_of, refuse_not_streaming, refuse_unfit, unfit_now
 from headrace.control.kafka import Kafka
 from headrace.control.pipelines import resting
-from headrace.control.registry import (
-    Registry,
-    ResnapshotEntry,
-    SinkEntry,
-    SourceEntry,
-    SourceTableEntry,
-)
+from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.remedies import recover
 from headrace.control.runner import ensure_engine, runs_now
 from headrace.control.runs import markers
@@ -40,7 +35,7 @@ from headrace.control.runs.repository import (
 )
 from headrace.control.runs.wishes import go_on, may_rest, want_end, wish
 from headrace.control.runs.words import in_words
-from headrace.model.errors import HeadraceError, SinkError, SourceError, StackError, UsageError, naming
+from headrace.model.errors import SinkError, SourceError, StackError, UsageError, naming
 from headrace.model.schema import TableId
 
 __all__ = [
@@ -176,7 +171,7 @@ def start(
     entry = registry.source(name)
     chosen, unreadable = choose(entry, tables, spare=spare)
     named = [sink.name for sink in sinks_of(registry, name, sinks)]
-    refuse_not_streaming(context, entry)
+    refuse_not_streaming(context, entry, waits=not spare)
     run = insert(
         registry,
         name,
@@ -311,22 +306,28 @@ def abort(context: Context, name: str) -> ResnapshotEntry:
     if run.wanted != "abort":
         raise _over(run, f"headrace resnapshot show {run.id}")
     if Phase(run.phase) in RESTING:
-        return _end_now(context, registry, run)
+        return _end_now(context, registry, run.id)
     hand_over(context, run)
     return run
 
 
-def _end_now(context: Context, registry: Registry, run: ResnapshotEntry) -> ResnapshotEntry:
+def _end_now(context: Context, registry: Registry, name: str) -> ResnapshotEntry:
     """End a run that nobody works on, and that does not go on any more."""
     from headrace.control.runs.shadowing import give_up  # only here: who looks often imports no sink
 
-    try:
-        give_up(context, run)
-    except HeadraceError:
-        may_rest(registry, run.id)
-        raise
-    keep_telling(registry, run)
-    return end(registry, run.id, Phase.ABORTED, among=RESTING)
+    context.run.mkdir(parents=True, exist_ok=True)
+    with (context.run / "ending-runs.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run = want_end(registry, name)  # another command may have failed at it
+        if Phase(run.phase) not in RESTING:
+            raise _over(run, f"headrace resnapshot show {run.id}")
+        try:
+            give_up(context, run)
+        except BaseException:
+            may_rest(registry, run.id)
+            raise
+        keep_telling(registry, run)
+        return end(registry, run.id, Phase.ABORTED, among=RESTING)
 
 
 def _over(run: ResnapshotEntry, hint: str) -> UsageError:
