@@ -31,14 +31,20 @@ SUITE := $(STORES) $(CONTROL)
 # So that both halves take as long.
 SOURCES := $(wildcard tests/integration/test_source_[a-r]*.py)
 # All long tests take hours of two cores, so they come in parts: each has a stack and a row of docs/evidence.md
-# of its own, and can be run alone.
-deep-faults-1 := $(wildcard tests/faults/test_[a-j]*.py)
-deep-faults-2 := $(wildcard tests/faults/test_[k-z]*.py)
+# of its own, can be run alone, and is over within half an hour beside one other.
+deep-faults-1 := $(wildcard tests/faults/test_[a-d]*.py)
+deep-faults-2 := $(wildcard tests/faults/test_[e-j]*.py)
+deep-faults-3 := $(wildcard tests/faults/test_k*.py)
+deep-faults-4 := $(wildcard tests/faults/test_[l-q]*.py tests/faults/test_re*.py)
+deep-faults-5 := $(wildcard tests/faults/test_r[f-z]*.py tests/faults/test_[s-z]*.py)
+deep-control-1 := $(wildcard tests/integration/test_[a-d]*.py)
+deep-control-2 := $(wildcard tests/integration/test_[e-q]*.py)
+deep-control-3 := $(wildcard tests/integration/test_re*.py)
+deep-control-4 := $(wildcard tests/integration/test_r[f-z]*.py)
+deep-control-5 := $(wildcard tests/integration/test_s*.py)
+deep-control-6 := $(wildcard tests/integration/test_[t-z]*.py)
 deep-stores := $(filter-out tests/faults tests/integration,$(SUITE))
-deep-control-1 := $(wildcard tests/integration/test_[a-l]*.py)
-deep-control-2 := $(wildcard tests/integration/test_[m-r]*.py)
-deep-control-3 := $(wildcard tests/integration/test_[s-z]*.py)
-DEEP := deep-faults-1 deep-control-1 deep-faults-2 deep-control-2 deep-stores deep-control-3
+DEEP := $(foreach n,1 2 3 4 5,deep-faults-$n) $(foreach n,1 2 3 4 5 6,deep-control-$n) deep-stores
 # What PYTEST_ARGS choose may all be in the other half.
 NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 
@@ -78,7 +84,7 @@ deep: $(READY) ## Run the long tests that `make test` leaves out, in parts (make
 	    $(MAKE) -k -j2 HASHSEED=$(HASHSEED) $(DEEP) && \
 	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
-deep-faults-1 deep-control-1 deep-faults-2 deep-control-2 deep-stores deep-control-3: $(READY)
+$(DEEP): $(READY)
 	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) $($@) || $(NONE)
 
 test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)
