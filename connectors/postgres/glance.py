@@ -93,6 +93,11 @@ class Glances:
             return
         named = (sql.SQL("{} AS {}").format(one, sql.Identifier(str(n))) for n, one in enumerate(asked))
         answer = self.ask(sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(named), identifier(table)))
+        if isinstance(answer, str) and len(put) > 1:
+            # One may be refused, or take too long, and the other not.
+            for question in put:
+                yield from self.tell(table, question)
+            return
         if isinstance(answer, str):
             yield from (question.unseen(answer) for question in put)
             return

@@ -239,6 +239,6 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
             held = ask.holds(units[oid])
             if not isinstance(held, Unknown):
                 seen[oid] = [*mark, not held]
-            elif held.tried:
+            elif held.tried and dead:
                 seen[oid] = [*slow, dead, None]
     return seen

@@ -83,7 +83,7 @@ def _waiting(context: Context, sink: str, request: Request) -> Iterator[Path]:
             hit("desk.left", "")
             yield path
         finally:
-            for ours in (path, waits, path.with_suffix(BEGUN)):
+            for ours in (path, new, waits, path.with_suffix(BEGUN)):
                 ours.unlink(missing_ok=True)
 
 
@@ -94,7 +94,11 @@ def _answer(sink: str, path: Path, timeout: float, heed: Callable[[], object]) -
     while (begun := _at_it(path)) or time.monotonic() - began < timeout:
         if not begun and time.monotonic() - heeded >= _HEED_EVERY_S:
             heeded = time.monotonic()
-            heed()
+            try:
+                heed()
+            except Exception:
+                if not _at_it(path):  # else it has been begun just now
+                    raise
         if answer.exists() and not path.exists():
             hit("desk.answered", "")
             said: dict[str, Any] = json.loads(answer.read_text())
@@ -114,4 +118,5 @@ def _answer(sink: str, path: Path, timeout: float, heed: Callable[[], object]) -
 
 def _at_it(path: Path) -> bool:
     """Return whether a driver that lives carries out a request, or has done so."""
-    return path.with_suffix(".answer").exists() or pidfile.alive(path.with_suffix(BEGUN)) is not None
+    done = path.with_suffix(".answer").exists() and not path.exists()
+    return done or pidfile.alive(path.with_suffix(BEGUN)) is not None

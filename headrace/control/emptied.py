@@ -17,7 +17,17 @@ from connectors.watch import Sight, Trouble
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry
 from headrace.control.remedies import read_anew
-from headrace.control.verdicts import EMPTIED, EVERY_SINK, State, Verdict, over, record, reword, standing
+from headrace.control.verdicts import (
+    EMPTIED,
+    EVERY_SINK,
+    State,
+    Verdict,
+    over,
+    record,
+    reword,
+    seen_again,
+    standing,
+)
 from headrace.model.errors import StackError
 
 __all__ = ["UNREAD", "Doubt", "Emptied", "ends_now", "held", "in_doubt", "judged", "note_doubt"]
@@ -114,8 +124,12 @@ def note_doubt(registry: Registry, entry: SourceEntry, topic: str, trouble: Trou
     """Note that a table is in doubt, at each sink at which it does not stand as emptied already."""
     said = "or with the whole table, which shows when the connector has confirmed what it has told"
     verdict = Verdict(_IN_DOUBT, f"{trouble.reason}, {said}")
-    for sink in _wrong(registry, entry).get(topic, (EVERY_SINK,)):
+    sinks = _wrong(registry, entry).get(topic, (EVERY_SINK,))
+    for sink in sinks:
         record(registry, entry, [topic], EMPTIED, verdict, sink=sink)
+    if EVERY_SINK not in sinks:
+        # A run at one that was not healed yet may have read rows that are gone now.
+        seen_again(registry, entry.name, topic, EMPTIED)
 
 
 def _wrong(registry: Registry, entry: SourceEntry) -> dict[str, set[str]]:

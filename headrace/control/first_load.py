@@ -224,7 +224,7 @@ def _begin_left(context: Context, registry: Registry, kafka: Kafka, entry: Sourc
     runs = {topic: _run_of(registry, entry.name, topic) for topic in topics}
     unread = {topic for topic, run in runs.items() if run is None}
     if unread and note_loaded(registry, kafka, capture_of(context, entry), entry):
-        start(context, entry.name, tables=_tables(entry, unread), why=_WHY_LARGE, spare=True)
+        start(context, entry.name, tables=_tables(entry, unread), why=_WHY_LARGE, spare=True, waits=False)
     for table in entry.tables:
         if (run := runs.get(table.topic)) is not None:
             verdict = _being_read(run)
@@ -291,7 +291,7 @@ def _begin_again(context: Context, registry: Registry, entry: SourceEntry) -> No
     if any(run.why == _WHY_AGAIN and run.begun_ms >= since for run in all_of(registry, entry.name)):
         return  # whatever became of it, a person decides what is next
     tables = _tables(entry, {found.topic for found in verdicts})
-    start(context, entry.name, tables=tables, why=_WHY_AGAIN, queue=True, spare=True)
+    start(context, entry.name, tables=tables, why=_WHY_AGAIN, queue=True, spare=True, waits=False)
 
 
 def _topics(registry: Registry, entry: SourceEntry, code: str) -> set[str]:

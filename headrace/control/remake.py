@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from headrace.config.pipeline import SchemaPolicy, Swept, load_pipeline, write_private
 from headrace.control.context import Context
-from headrace.control.pipelines import pipeline_of, spec_path
+from headrace.control.pipelines import pipeline_of, spec_path, worked_on
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runs.repository import all_of
@@ -30,11 +30,10 @@ def remake_damaged(
     """
     path = spec_path(context, entry.name)
     begun = {found.topic for found in standing(registry, entry.source) if found.code == FIRST_LOAD}
-    with suppress(FileNotFoundError, ValueError):
-        spec = load_pipeline(path)
-        told = {table.topic for table in spec.tables}
+    with suppress(FileNotFoundError, ValueError), worked_on(context, entry.name) as others_work:
+        told = {table.topic for table in load_pipeline(path).tables}
         # Who takes tables out tells the query first.
-        if spec.withheld or all(table.topic in told or table.topic in begun for table in tables):
+        if others_work or all(table.topic in told or table.topic in begun for table in tables):
             return False
     source = registry.source(entry.source)
     spec = pipeline_of(context, source, entry, tables)

@@ -182,7 +182,7 @@ def test_the_worst_fact_is_the_word_and_what_follows_from_others_is_behind(
 ) -> None:
     if any(fact.said == "clock was set back" for fact in of_source):
         unheard = [fact for fact in unheard if fact.said != "heartbeat"]  # there is one
-    source, sink = SOURCE, SINK
+    source, sink = replace(SOURCE, sinks=(SINK.entry,)), SINK
     every = [*of_source, *unheard, *of_engine, *of_table, *follows]
     for fact in [*every, UNWATCHED] if unwatched else every:
         source, sink = fact.put(source, sink)

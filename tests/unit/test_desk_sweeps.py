@@ -52,8 +52,10 @@ class Slow(MemorySink):
     """A store that removes rows only when it is told to go on."""
 
     goes_on = threading.Event()
+    removing = threading.Event()
 
     def truncate(self, schema: TableSchema, position: Position) -> int:
+        self.removing.set()
         assert self.goes_on.wait(WAIT_S)
         return super().truncate(schema, position)
 
@@ -134,21 +136,24 @@ def test_who_is_killed_while_a_sweep_is_done_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does who was killed when the answer was there, or before anything was asked."""
-    _, asked = desk_of(Slow, tmp_path, monkeypatch, threading.Lock())
+    sink, asked = desk_of(Slow, tmp_path, monkeypatch, threading.Lock())
     requests = tmp_path / "requests" / "cache"
     path = requests / "2.json"
     for earlier in ("0.answer", f"0{WAITED_FOR}", f"1{WAITED_FOR}"):
         (requests / earlier).touch()
     Slow.goes_on.clear()
+    Slow.removing.clear()
     with path.with_suffix(WAITED_FOR).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         path.write_text(REQUEST.model_dump_json())
         asked.tick()
-        until(path.with_suffix(BEGUN).exists)
+        until(Slow.removing.is_set)
+        assert path.with_suffix(BEGUN).exists()
     Slow.goes_on.set()
     assert asked._at_work is not None
     ended(asked._at_work)
     assert list(requests.iterdir()) == []
+    assert state(sink).keys() == {"2"}
 
 
 def test_a_sweep_that_is_begun_is_waited_for_to_its_end(

@@ -163,3 +163,18 @@ def test_a_sink_that_was_healed_stays_so_when_the_whole_table_is_truncated(
     for name in ("one", "two"):
         healed(registry, "shop", TOPIC, name, 2**53)
     assert stands() == []
+
+
+def test_a_run_that_began_before_a_partition_was_emptied_heals_nothing_of_that(registry: Registry) -> None:
+    """It may have read the rows; that another sink is right already is no matter of it."""
+    with registry.begin() as session:
+        for name in ("one", "two"):
+            fields: dict[str, Any] = {"settings": {}, "incomplete": {}, "incomplete_ms": {}, "created_ms": 1}
+            session.add(SinkEntry(name=name, kind="memory", source="shop", tables={TOPIC: {}}, **fields))
+    topic = Topic(1)
+    before = look(registry, topic, look(registry, topic, Emptied(), EMPTIED))
+    healed(registry, "shop", TOPIC, "one", 2**53)
+    begun_ms = registry.moment("shop")
+    look(registry, topic, before, replace(EMPTIED, unless=(270, 280)))
+    healed(registry, "shop", TOPIC, "two", begun_ms)
+    assert ("", "resync_required") in {(found.sink, found.state) for found in standing(registry, "shop")}

@@ -70,9 +70,17 @@ def begin(registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     """Return what the watcher does at each look; a run is begun in the registry only."""
 
     def started(
-        _: Context, name: str, *, tables: Sequence[TableId], why: str, spare: bool, queue: bool = False
+        _: Context,
+        name: str,
+        *,
+        tables: Sequence[TableId],
+        why: str,
+        spare: bool,
+        waits: bool,
+        queue: bool = False,
     ) -> ResnapshotEntry:
         assert spare, "nobody has chosen these tables"
+        assert not waits, "whoever looks has others to look at"
         return insert(registry, name, [f"shop.{table}" for table in tables], [], queue=False, why=why)
 
     monkeypatch.setattr(first_load, "start", started)

@@ -43,7 +43,7 @@ from headrace.control.runs.repository import (
 from headrace.control.runs.shadowing import give_up
 from headrace.control.runs.start import MAX_LATENCY_MS, marks_of
 from headrace.control.runs.untold import Untold
-from headrace.control.runs.wishes import may_rest, want_end
+from headrace.control.runs.wishes import ending, may_rest, want_end
 from headrace.control.snapshot import Snapshot, SnapshotState, Told
 from headrace.control.verdicts import EVERY_SINK, UNTIL_READ, healed, over
 from headrace.model.errors import HeadraceError, SourceError
@@ -171,14 +171,21 @@ def note_read(job: Job) -> None:
         if topic not in served:
             healed(job.registry, run.source, topic, EVERY_SINK, run.begun_ms)
     for other in overtaken(job.registry, job.run):
-        ends = want_end(job.registry, other.id, unfinished=True)
-        if Phase(ends.phase) is Phase.UNFINISHED:
-            try:
-                give_up(job.context, other)
-            except BaseException:
-                may_rest(job.registry, other.id)
-                raise
-            take_over(job.registry, other.id, job.name)
+        with ending(job.context):
+            _end(job, other)
+
+
+def _end(job: Job, other: ResnapshotEntry) -> None:
+    """End an unfinished run whose tables this one has read, unless it goes on again."""
+    run = want_end(job.registry, other.id, unfinished=True)
+    if Phase(run.phase) is not Phase.UNFINISHED:
+        return
+    try:
+        give_up(job.context, other)
+    except BaseException:
+        may_rest(job.registry, other.id)
+        raise
+    take_over(job.registry, other.id, job.name)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from headrace.control.runs.repository import (
     run_of,
     topics_of,
 )
-from headrace.control.runs.wishes import go_on, may_rest, want_end, wish
+from headrace.control.runs.wishes import ending, go_on, may_rest, want_end, wish
 from headrace.control.runs.words import in_words
 from headrace.model.errors import SinkError, SourceError, StackError, UsageError, naming
 from headrace.model.schema import TableId
@@ -147,6 +146,7 @@ def start(
     why: str = "",
     queue: bool = False,
     spare: bool = False,
+    waits: bool = True,
 ) -> ResnapshotEntry:
     """Begin a run and return it at once; a process under the engine's guardian carries it out.
 
@@ -162,6 +162,7 @@ def start(
         why: For people who look at the run later.
         queue: Wait for another run that is at one of the tables; without it such a call is refused.
         spare: Leave tables that cannot be read out also where they are named, for nobody has chosen them.
+        waits: Wait a while for a connector that is being started.
 
     Raises:
         SourceError: When the connector does not stream (``SOURCE_NOT_STREAMING``).
@@ -171,7 +172,7 @@ def start(
     entry = registry.source(name)
     chosen, unreadable = choose(entry, tables, spare=spare)
     named = [sink.name for sink in sinks_of(registry, name, sinks)]
-    refuse_not_streaming(context, entry, waits=not spare)
+    refuse_not_streaming(context, entry, waits=waits)
     run = insert(
         registry,
         name,
@@ -315,12 +316,11 @@ def _end_now(context: Context, registry: Registry, name: str) -> ResnapshotEntry
     """End a run that nobody works on, and that does not go on any more."""
     from headrace.control.runs.shadowing import give_up  # only here: who looks often imports no sink
 
-    context.run.mkdir(parents=True, exist_ok=True)
-    with (context.run / "ending-runs.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with ending(context):
         run = want_end(registry, name)  # another command may have failed at it
-        if Phase(run.phase) not in RESTING:
-            raise _over(run, f"headrace resnapshot show {run.id}")
+        if Phase(run.phase) in ACTIVE:  # somebody had it go on meanwhile
+            hand_over(context, run)
+            return run
         try:
             give_up(context, run)
         except BaseException:

@@ -9,7 +9,7 @@ from headrace.config.pipeline import PipelineSpec, Swept
 from headrace.control.pipelines import rewrite
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
 from headrace.control.runs.counted import NOTHING_GOES, refuse_unseen
-from headrace.control.runs.job import Job
+from headrace.control.runs.job import Aborted, Job, Paused
 from headrace.control.runs.repository import SWEEP_LARGE, change, count, is_swept
 from headrace.control.runs.shadowing import pipeline_of, shadowed, switch
 from headrace.control.sweeps import Found, ask_sweep
@@ -47,7 +47,11 @@ def sweep_table(
     if found.refused:  # there is something to remove
         refuse_unseen(job, writer, table, marks)
         _expect(job, entry, name, found.older)
-        found = ask_sweep(job.context, writer, table, marks, limit, job.refuse_rest)
+        try:
+            found = ask_sweep(job.context, writer, table, marks, limit, job.refuse_rest)
+        except (Aborted, Paused):  # it was not begun
+            _expect(job, entry, name, 0)
+            raise
     hit("run.swept", entry.kind)
     if found.refused:
         _expect(job, entry, name, 0)
@@ -64,7 +68,7 @@ def sweep_table(
     job.registry.completed(entry.name, table.topic, run.begun_ms)
     hit("run.healed", entry.kind)
     run = job.run
-    removed = found.removed or run.plan.get("goes", {}).get(entry.name, {}).get(name, 0)
+    removed = max(found.removed, run.plan.get("goes", {}).get(entry.name, {}).get(name, 0))
     swept = {**run.counts.get("swept", {}).get(entry.name, {}), name: removed}
     before = run.counts.get("written", {}).get(entry.name, 0)
     written = sum(run.plan["ends"][table.topic]) - sum(marks)
@@ -76,7 +80,9 @@ def sweep_table(
 def _expect(job: Job, entry: SinkEntry, table: str, rows: int) -> None:
     """Note how many rows are to go: when this process dies they may be gone, and the next one finds none."""
     goes = job.run.plan.get("goes", {})
-    mine = {**goes.get(entry.name, {}), table: rows}
+    known = goes.get(entry.name, {})
+    # Of a sweep that was broken off some are gone already.
+    mine = {**known, table: max(rows, known.get(table, 0)) if rows else 0}
     change(job.registry, job.name, {"goes": {**goes, entry.name: mine}})
 
 

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.control.context import Context
 from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry
 from headrace.control.runs.passed import passed_by
 from headrace.control.runs.repository import ACTIVE, RESTING, Phase, refuse_former
 
-__all__ = ["go_on", "may_rest", "want_end", "wish"]
+__all__ = ["ending", "go_on", "may_rest", "want_end", "wish"]
+
+
+@contextmanager
+def ending(context: Context) -> Iterator[None]:
+    """Wait until nobody else ends a run on which nobody works, and keep others away."""
+    context.run.mkdir(parents=True, exist_ok=True)
+    with (context.run / "ending-runs.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def wish(registry: Registry, name: str, wanted: str) -> ResnapshotEntry:
@@ -58,7 +72,7 @@ def go_on(registry: Registry, name: str, *, sweep_many: bool) -> ResnapshotEntry
             tables = session.get_one(SourceEntry, run.source).tables
             # What it had swept stays swept at sinks that go on; those that come later have to know.
             plan["passed"] = {topic: [*told] for topic, told in passed_by(run, tables).items()}
-            plan |= {"marks": {}, "asked": False, "ends": None}
+            plan |= {"marks": {}, "asked": False, "ends": None, "goes": {}}
         run.plan, run.phase, run.wanted = plan, phase.value, ""
         run.error, run.reason, run.ended_ms = None, "", None
         return run
