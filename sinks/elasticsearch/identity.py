@@ -44,6 +44,8 @@ _QUIET_S = 60.0
 """A request whose tombstones were written so long ago has deleted its rows, too."""
 _LATELY_S = 2 * _QUIET_S
 """The same by the clocks of whoever wrote them."""
+_READ_EVERY_S = 60.0
+"""So often at least they are read while somebody deletes; else each is taken to tell of one row."""
 _READ = 2_000
 """So many tombstones are read at most at one look at an index."""
 _AGAIN_S = 0.25
@@ -154,7 +156,7 @@ class _Watch:
             self.base = now.unsure(told)
             return False
         quiet = clock - self._since >= _QUIET_S
-        excess = self._excess(self.base, now, told)
+        excess = self._excess(self.base, now, told, quiet)
         if excess is None:
             return False  # the next look reads on
         if excess > (0 if quiet else self.base.coming):
@@ -163,11 +165,10 @@ class _Watch:
             self.base = now
         return False
 
-    def _excess(self, base: _Moment, now: _Moment, told: Told) -> int | None:
+    def _excess(self, base: _Moment, now: _Moment, told: Told, quiet: bool) -> int | None:
         """Return how many deletes no tombstone since accounts for; None while some are to be read."""
         deletes, stones = base.until(now)
-        clock = time.monotonic()
-        if deletes <= stones and clock - self._read_at < _QUIET_S:
+        if deletes <= stones and not quiet and time.monotonic() - self._read_at < _READ_EVERY_S:
             return 0  # each tells of one row at least, but for a few that take it back
         read = base.read or base.marks
         if _is_beyond(now.marks, read):
@@ -175,7 +176,8 @@ class _Watch:
             self.base = base = replace(base, read=read, told=base.told + rows)
         if _is_beyond(now.marks, read):
             return None
-        self._read_at = clock
+        if deletes - base.told <= base.coming:  # what is suspected is read at the next look, too
+            self._read_at = time.monotonic()
         return deletes - base.told
 
     @property

@@ -303,7 +303,11 @@ class ElasticsearchSink:
             insist(self._bulk.send(table.alias, graves))
             deletes = (delete_line(version, key, older_only=True) for key in page)
             outcomes = self._bulk.send(table.alias, deletes, table.overwriting)
-            self._take_back(table, outcomes)
+            # One that is gone was removed, and counted, when the request was sent the first time.
+            refused = [key for key, outcome in zip(page, outcomes, strict=True) if outcome is STALE]
+            there = self._documents(table, refused)
+            pairs = zip(page, outcomes, strict=True)
+            self._take_back(table, [said for key, said in pairs if said is not STALE or key in there])
             insist(outcomes)
             removed += sum(outcome is APPLIED for outcome in outcomes)
         return removed

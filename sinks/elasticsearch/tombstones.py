@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
@@ -84,17 +85,17 @@ class Tombstones:
             "partition": partition,
             "at": int(time.time() * 1000),
         }
-        return self._line(told)
+        return b'{"index":{"_index":%b}}\n%b\n' % (orjson.dumps(self.alias), orjson.dumps(told))
 
     def uncounted_line(self, rows: int) -> bytes:
         """Return the operation that takes back, of so many rows, that the cluster counts a delete of them.
 
-        It counts none that it refuses. The tombstones stay: they are true.
+        It counts none that it refuses. The tombstones stay: they are true. Sent twice it is there once; the
+        cluster answers then that there is one already.
         """
-        return self._line({"keys": [], "versions": {_UNCOUNTED: rows}, "at": int(time.time() * 1000)})
-
-    def _line(self, told: Mapping[str, Any]) -> bytes:
-        return b'{"index":{"_index":%b}}\n%b\n' % (orjson.dumps(self.alias), orjson.dumps(told))
+        told = {"keys": [], "versions": {_UNCOUNTED: rows}, "at": int(time.time() * 1000)}
+        about = {"create": {"_index": self.alias, "_id": uuid.uuid4().hex}}
+        return orjson.dumps(about) + b"\n" + orjson.dumps(told) + b"\n"
 
     def copies(self, into: str) -> Iterator[bytes]:
         """Yield the operations that put all of them under another alias, too; safe to be done twice.

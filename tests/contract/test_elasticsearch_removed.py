@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,7 +15,9 @@ from headrace.model.schema import LogicalType
 from sinks.contract import table
 from sinks.contract.story import ORDERS, at, delete, order
 from sinks.elasticsearch import ElasticsearchSink
+from tests.contract.test_broken_wire import through
 from tests.support.search import Server
+from tests.support.wire import wire
 
 pytestmark = pytest.mark.stack
 
@@ -213,6 +217,37 @@ def test_one_that_is_removed_beside_a_delete_of_the_sink_that_comes_too_late_is_
     remove_one(server)
     assert identity(sink) != first
     assert sink.count(ORDERS) == len(ROWS) - 2
+
+
+def test_one_beside_deletes_that_come_too_late_is_found_between_other_deletes(
+    server: Server, sink: ElasticsearchSink
+) -> None:
+    """There are more tombstones than deletes all the while, and not a minute without."""
+    first = identity(sink)
+    late = [delete(ORDERS, number, at(number - 1)) for number in (7, 8)]
+    assert sink.apply(ORDERS, late) == [STALE, STALE]
+    remove_one(server)
+    assert identity(sink) != first
+
+
+@pytest.mark.parametrize("what", ["truncate", "take back"])
+def test_what_the_sink_sends_twice_as_an_answer_was_lost_is_counted_once(
+    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    port = urlsplit(server.url).port
+    assert port is not None
+    first = in_quiet(sink, monkeypatch)
+    with wire("127.0.0.1", port) as way, closing(server.sink(through(server.url, way.port))) as other:
+        if what == "truncate":
+            way.break_at(b'"version_type":"external"}', None)
+            other.truncate(ORDERS, at(20))
+            assert sink.count(ORDERS) == 0
+        else:
+            way.break_at(b'"uncounted"', None)
+            late = [delete(ORDERS, number, at(number - 1)) for number in (7, 8)]
+            assert other.apply(ORDERS, late) == [STALE, STALE]
+        assert way.broken
+    assert in_quiet(sink, monkeypatch) == first
 
 
 def test_a_check_notes_nothing(server: Server, sink: ElasticsearchSink) -> None:
