@@ -27,12 +27,18 @@ def cuts(made: Mapping[str, Any]) -> list[str]:
     """
     settings: Mapping[str, Any] = made.get("settings", {}).get("index", {})
     mappings: Mapping[str, Any] = made.get("mappings", {})
+    source: Mapping[str, Any] = mappings.get("_source", {})
+    modes = {
+        "index.mapping.source.mode": settings.get("mapping", {}).get("source", {}).get("mode"),
+        "_source.mode": source.get("mode"),
+    }
     found = []
     if settings.get("mode") in _MODES:
-        found.append(f"has documents rebuilt when they are read (index.mode {settings['mode']})")
-    if (mode := settings.get("mapping", {}).get("source", {}).get("mode")) in _REBUILT:
-        found.append(f"has documents rebuilt when they are read (index.mapping.source.mode {mode})")
-    if mappings.get("_source"):
+        found.append(f"takes no document without a @timestamp (index.mode {settings['mode']})")
+    for name, mode in modes.items():
+        if mode in _REBUILT:
+            found.append(f"has documents rebuilt when they are read ({name} {mode})")
+    if source.get("includes") or source.get("excludes") or source.get("enabled") in (False, "false"):
         found.append("keeps only a part of each document (_source)")
     if mappings.get("_routing", {}).get("required") in (True, "true"):
         found.append("asks for a routing value (_routing)")

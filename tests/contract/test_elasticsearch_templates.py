@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -19,9 +19,11 @@ pytestmark = pytest.mark.stack
 
 
 @contextmanager
-def template(server: Server, body: dict[str, Any], kind: str = "_index_template") -> Iterator[str]:
+def template(
+    server: Server, body: dict[str, Any], kind: str = "_index_template", name: str = "template"
+) -> Iterator[str]:
     """Have a template; other tests use the server at the same time, so it is for our names only."""
-    name = f"{server.prefix}template"
+    name = f"{server.prefix}{name}"
     server.ask("PUT", path(kind, name), body)
     try:
         yield name
@@ -47,6 +49,11 @@ def errors(server: Server) -> dict[str, str]:
             {"template": {"settings": {"index.mapping.source.mode": "synthetic"}}},
             "ES_TEMPLATE_CHANGES",
             "synthetic",
+        ),
+        (
+            {"template": {"settings": {"index.mode": "logsdb", "index.mapping.source.mode": "stored"}}},
+            "ES_TEMPLATE_CHANGES",
+            "@timestamp",
         ),
     ],
 )
@@ -114,6 +121,32 @@ def test_a_template_that_comes_after_the_check_cuts_no_row(
         sink.prepare(ORDERS)
         assert sink.apply(ORDERS, [row]) == [APPLIED]
         assert state(sink, ORDERS) == expected(ORDERS, [row])
+
+
+def test_the_template_that_cuts_rows_is_told_and_not_one_beside_it(server: Server) -> None:
+    pattern = {"index_patterns": [f"{server.alias()}-g*"]}
+    beside = {**pattern, "settings": {"index.default_pipeline": f"{server.prefix}none"}}
+    cut = {**pattern, "mappings": {"_source": {"excludes": ["item"]}}}
+    with closing(server.sink()) as sink, ExitStack() as there:
+        for name in "abyz":
+            there.enter_context(template(server, beside, "_template", name))
+        told = there.enter_context(template(server, cut, "_template", "m"))
+        with pytest.raises(SinkError) as caught:
+            sink.prepare(ORDERS)
+        assert caught.value.message.startswith(f"The index template {told} ")
+
+
+@pytest.mark.parametrize("kind", ["_index_template", "_template"])
+def test_a_template_that_has_documents_stored_as_they_are_is_nothing_to_us(server: Server, kind: str) -> None:
+    row = order(1, at(1))
+    made = {"mappings": {"_source": {"mode": "stored"}}, "settings": {"index.mapping.source.mode": "stored"}}
+    body = {"template": made, "priority": 500} if kind == "_index_template" else made
+    with template(server, {"index_patterns": [f"{server.prefix}*"], **body}, kind):
+        assert errors(server) == {}
+        with closing(server.sink()) as sink:
+            sink.prepare(ORDERS)
+            assert sink.apply(ORDERS, [row]) == [APPLIED]
+            assert state(sink, ORDERS) == expected(ORDERS, [row])
 
 
 def test_an_index_that_cuts_rows_is_told_until_it_is_made_anew(server: Server) -> None:
