@@ -342,8 +342,8 @@ class Batches:
                     raise
                 self._troubles.refused(str(table), {**error.as_dict(), "retry": error.retry.value})
                 refused.add(topic)
-        ready = anew - refused
-        if ready:
+        refused |= self._targets.back(sink, anew - refused)
+        if ready := anew - refused:
             # What it says of the target that was there before is not true of this one.
             sink.forget(ready)
             self._targets.note(sink, ready)

@@ -75,6 +75,17 @@ class Targets:
         self._looked = now
         return self._lost
 
+    def back(self, sink: Sink, topics: Collection[str]) -> set[str]:
+        """Return those of some topics whose target was not there, or another, and is the one that was filled.
+
+        Others may have kept readers from it for a moment. What its progress lacks is told by the next look.
+
+        Raises:
+            SinkUnavailable: When the store does not say.
+        """
+        before, self._looked = self._lost, float("-inf")
+        return before.intersection(topics) - self.lost(sink)
+
     def note(self, sink: Sink, topics: Collection[str]) -> None:
         """Take the targets as they are now for those that are filled."""
         found = sink.identities([self._schemas[topic] for topic in topics])

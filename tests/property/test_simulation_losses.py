@@ -144,6 +144,22 @@ def test_what_was_lost_is_there_again_or_told(name: str, told_apart: bool) -> No
         chain.teardown()
 
 
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_target_that_is_away_for_one_look_is_not_filled_again(looks: int) -> None:
+    """As an index that an operator closes, changes and opens; one that is away for longer is filled again."""
+    chain = Losses()
+    try:
+        chain.begin(True, {1, 2})
+        chain.come_to_rest()
+        before = chain.store.state.writes
+        chain.store.shelf.away = looks
+        chain.engine.look()
+        assert (chain.store.state.writes == before) is (looks == 1)
+        assert chain.engine.look()
+    finally:
+        chain.teardown()
+
+
 @pytest.mark.deep
 @pytest.mark.fresh
 @pytest.mark.timeout(0)
