@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from deltalake import CommitProperties
 
@@ -28,6 +28,7 @@ __all__ = [
     "by_library",
     "commit_path",
     "drop_torn",
+    "files_of",
     "mark_of",
     "read_commit",
     "signed",
@@ -37,8 +38,6 @@ _ENGINE = "headrace"
 _PARQUET = b"PAR1"
 _SIGN = "headrace"
 """Key of what a commit of this sink says of itself; a commit without it is somebody else's."""
-
-_Default = TypeVar("_Default", int, None)
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Topic → partition → the offset up to which everything was settled."""
@@ -77,8 +76,6 @@ class Commit:
         ours: Whether this sink made it.
         changes_data: Whether rows are others after it than before.
         restored: The version a RESTORE went back to; -1 when it names a time instead.
-        restored_ms: That time, where it is told in milliseconds since 1970.
-        at_ms: When it was made, as its writer says.
         settled: Of our commits: what was settled before it.
         whole: Of our commits: every row of the table was written anew.
     """
@@ -89,8 +86,6 @@ class Commit:
     ours: bool
     changes_data: bool
     restored: int | None = None
-    restored_ms: int | None = None
-    at_ms: int = 0
     settled: Offsets | None = None
     whole: bool = False
 
@@ -111,13 +106,7 @@ def read_commit(log: Path, version: int) -> Commit:
     Raises:
         LogGap: It is not there, or holds what is no commit.
     """
-    try:
-        lines = commit_path(log.parent, version).read_text(encoding="utf-8").splitlines()
-        actions = [json.loads(line) for line in lines if line]
-    except (FileNotFoundError, ValueError) as error:
-        raise LogGap(f"version {version}") from error
-    if not actions:
-        raise LogGap(f"version {version}")
+    actions = _actions(log, version)
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     files = [action.get("add") or action.get("remove") for action in actions]
     operation, sign = str(info.get("operation") or "unknown"), info.get(_SIGN)
@@ -128,17 +117,44 @@ def read_commit(log: Path, version: int) -> Commit:
         engine,
         ours=sign is not None or engine == _ENGINE,
         changes_data=any(file.get("dataChange", True) for file in files if file),
-        restored=_number(info, "version", -1) if operation == "RESTORE" else None,
-        restored_ms=_number(info, "datetime", None) if operation == "RESTORE" else None,
-        at_ms=int(info.get("timestamp") or 0),
+        restored=_restored(info) if operation == "RESTORE" else None,
         settled=(sign or {}).get("settled"),
         whole=bool((sign or {}).get("whole")),
     )
 
 
-def _number(info: Mapping[str, Any], parameter: str, otherwise: _Default) -> int | _Default:
-    named = str((info.get("operationParameters") or {}).get(parameter))
-    return int(named) if named.isdecimal() else otherwise
+def files_of(log: Path, version: int) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the files that a commit adds and those that it removes, each as it is told from all others.
+
+    Raises:
+        LogGap: It is not there, or holds what is no commit.
+    """
+    actions = _actions(log, version)
+    added, removed = (
+        frozenset(_told(action[kind]) for action in actions if action.get(kind)) for kind in ("add", "remove")
+    )
+    return added - removed, removed - added
+
+
+def _actions(log: Path, version: int) -> list[Any]:
+    try:
+        lines = commit_path(log.parent, version).read_text(encoding="utf-8").splitlines()
+        actions = [json.loads(line) for line in lines if line]
+    except (FileNotFoundError, ValueError) as error:
+        raise LogGap(f"version {version}") from error
+    if not actions:
+        raise LogGap(f"version {version}")
+    return actions
+
+
+def _told(file: Mapping[str, Any]) -> str:
+    vector = file.get("deletionVector") or {}
+    return json.dumps([file["path"], *map(vector.get, ("storageType", "pathOrInlineDv", "offset"))])
+
+
+def _restored(info: Mapping[str, Any]) -> int:
+    named = str((info.get("operationParameters") or {}).get("version"))
+    return int(named) if named.isdecimal() else -1
 
 
 def append(

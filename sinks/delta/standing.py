@@ -21,8 +21,10 @@ __all__ = ["Standing"]
 _NOTHING: Offsets = {}
 
 _EVERY_S = 1.0
-_MANY = 50
+_MANY = 10
 """After so many commits of others it is noted up to where was looked: they may remove those before."""
+_NOTED_S = 600.0
+"""So long after it was noted it is so after one: a log may be kept for an hour only."""
 _SHARE = 100
 """To look for the files of all tables may take so small a part of the time."""
 
@@ -36,6 +38,7 @@ class _Looked:
         newest: Its newest version.
         mark: Of that version's commit.
         files: Which it needs.
+        since: When that version was noted, or this process looked at the table first since.
     """
 
     identity: str
@@ -43,6 +46,7 @@ class _Looked:
     newest: int
     mark: tuple[int, int] | None
     files: Collection[Needed]
+    since: float
 
 
 @dataclass(slots=True)
@@ -66,23 +70,25 @@ class Standing:
 
     def note(self, path: Path, identity: str, version: int, files: Collection[Needed]) -> None:
         """Note that everything up to a version is explained: its progress has just been settled."""
-        self._looked[path] = _Looked(identity, version, version, mark_of(path, version), files)
+        self._looked[path] = _Looked(
+            identity, version, version, mark_of(path, version), files, time.monotonic()
+        )
         self._known[path] = identity, version
 
     def ahead(self, root: Path, tables: Mapping[str, Mapping[str, object]]) -> list[Witness]:
-        """Return what proves the progress of tables that others have committed to very often since.
+        """Return what proves the progress of tables that others have committed to often, or long since.
 
         Args:
             root: The lake's path.
             tables: By topic what proves it until now, as it is stored.
         """
-        found = []
+        found, old = [], time.monotonic() - _NOTED_S
         for topic, entry in tables.items():
             path, told = root / str(entry["path"]), (str(entry["id"]), int(str(entry["version"])))
             looked = self._looked.get(path)
             if looked is None or (looked.identity, looked.version) != told:
                 continue
-            if looked.newest >= looked.version + _MANY:
+            if looked.newest >= looked.version + (1 if looked.since <= old else _MANY):
                 found.append(Witness(path, looked.identity, looked.newest, frozenset((topic,))))
         return found
 
@@ -100,12 +106,12 @@ class Standing:
         Raises:
             SinkUnavailable: The file system does not say.
         """
-        looked, seen = self._looked.get(path), version
+        looked, seen, since = self._looked.get(path), version, time.monotonic()
         if looked is not None and (looked.identity, looked.version) == (identity, version):
             stands = looked.mark is not None and looked.mark == mark_of(path, looked.newest)
             if stands and not commit_path(path, looked.newest + 1).exists() and self._is_whole(path, looked):
                 return None
-            seen = looked.newest if stands else version
+            seen, since = looked.newest if stands else version, looked.since
         lake = LakeTable(path, path.name)
         try:
             lake.refresh()
@@ -123,7 +129,7 @@ class Standing:
         if found.restored:
             return found.settled or _NOTHING
         mark = mark_of(path, lake.version)
-        self._looked[path] = _Looked(identity, version, lake.version, mark, lake.needed_files())
+        self._looked[path] = _Looked(identity, version, lake.version, mark, lake.needed_files(), since)
         return None
 
     def _is_whole(self, path: Path, looked: _Looked) -> bool:
@@ -133,6 +139,8 @@ class Standing:
             return True
         try:
             unfit = unfit_file(path, looked.files) is not None or missing_commit(path) is not None
+        except FileNotFoundError:
+            return False  # its folder goes at this moment
         except OSError as error:
             raise named(error, path, path.name) from error
         took, self._again[path] = time.monotonic() - began, began

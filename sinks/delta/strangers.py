@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 
 from headrace.model.errors import SinkError
-from sinks.delta.log import Commit, Offsets, commit_path, read_commit
+from sinks.delta.log import Commit, Offsets, commit_path, files_of, read_commit
 from sinks.delta.trouble import LogGap
 
 __all__ = ["Strangers", "foreign", "seen_between", "went_back"]
-
-_CLOCKS_MS = 60_000
-"""By so much the clocks of writers may differ: what was made within it of a time may be from before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +55,10 @@ def seen_between(log: Path, known: int, now: int) -> Strangers:
 def _after(log: Path, before: Strangers, commit: Commit, known: int) -> Strangers:
     if commit.restored is None:
         return before if before.changed else Strangers(commit, False, before.restored, before.settled)
-    target = commit.restored if commit.restored >= 0 else _version_at(log, commit)
+    back = _version_of(log, commit)
+    target = _oldest_before(log, commit) if back is None else back
     # A RESTORE undoes what a stranger did after the version it goes back to, and brings back what was undone.
-    changed = _change_in(log, commit, known)
+    changed = _change_in(log, back, known)
     try:
         lost = next(
             (
@@ -79,37 +76,47 @@ def _after(log: Path, before: Strangers, commit: Commit, known: int) -> Stranger
     return Strangers(changed, False, commit, _least(before.settled, settled))
 
 
-def _change_in(log: Path, restore: Commit, known: int) -> Commit | None:
-    """Return a change of others in the rows after a RESTORE; None when the log tells of none."""
-    until, version = inf, _version_before(restore)
-    if restore.restored_ms is not None:
-        until = restore.restored_ms
-    while version not in (known, -1):
+def _change_in(log: Path, version: int | None, known: int) -> Commit | None:
+    """Return a change of others in the rows of a version; None when the log tells of none."""
+    while version is not None and version not in (known, -1):
         try:
             commit = read_commit(log, version)
         except LogGap:
             return None
-        version -= 1
-        if commit.at_ms > until + _CLOCKS_MS:
-            continue
         if commit.ours and (commit.whole or commit.settled):
             return None  # what is settled was explained, or nothing would have been written upon it
         if commit.restored is not None:
-            version = _version_before(commit)
-            until = until if commit.restored_ms is None else min(until, commit.restored_ms)
+            version = _version_of(log, commit)
         elif commit.changes_data and not commit.ours:
             return commit
+        else:
+            version -= 1
     return None
 
 
-def _version_before(restore: Commit) -> int:
-    """Return the version that a RESTORE names; where it names a time, the one that it follows."""
+def _version_of(log: Path, restore: Commit) -> int | None:
+    """Return a version whose rows a RESTORE brought back; None when the log does not tell.
+
+    It may name a time instead: Spark without the zone of it. So that is not read, but which version before
+    had the files that the table has since.
+    """
     named = restore.restored
-    return named if named is not None and 0 <= named < restore.version else restore.version - 1
+    if named is not None and 0 <= named < restore.version:
+        return named
+    more, fewer = frozenset[str](), frozenset[str]()  # since the RESTORE, than in the version looked at
+    for version in range(restore.version, 0, -1):
+        try:
+            added, removed = files_of(log, version)
+        except LogGap:
+            return None
+        more, fewer = (more - removed) | (added - fewer), (fewer - added) | (removed - more)
+        if not more and not fewer:
+            return version - 1
+    return None
 
 
-def _version_at(log: Path, restore: Commit) -> int:
-    """Return a version that is not after the moment a RESTORE names: the oldest that is known."""
+def _oldest_before(log: Path, restore: Commit) -> int:
+    """Return a version that is not after the one that a RESTORE brought back: the oldest that is known."""
     version = restore.version
     while version > 0 and commit_path(log.parent, version - 1).exists():
         version -= 1

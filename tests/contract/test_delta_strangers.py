@@ -201,14 +201,24 @@ def _made_later(delta: DeltaTable, first: int) -> datetime:
     return datetime.fromtimestamp(begun + 900, timezone.utc)
 
 
+def _as_by_spark(delta: DeltaTable) -> None:
+    """Let the newest commit, a RESTORE to a time, say that as Spark does: in a zone that it does not name."""
+    newest = Path(delta.table_uri.removeprefix("file://")) / "_delta_log" / f"{delta.version():020d}.json"
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
+    info = next(one["commitInfo"] for one in actions if "commitInfo" in one)
+    assert info["operation"] == "RESTORE"
+    info["operationParameters"] = {"version": None, "timestamp": "2024-02-29 23:59:59.0"}
+    newest.write_text("".join(json.dumps(one) + "\n" for one in actions))
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 @pytest.mark.parametrize(
     ("seen", "by_time"),
-    [(0, False), (1, False), (2, False), (0, True)],
-    ids=["at last", "once undone", "at each step", "by time"],
+    [(0, ""), (1, ""), (2, ""), (0, "library"), (0, "Spark")],
+    ids=["at last", "once undone", "at each step", "by time", "by Spark's time"],
 )
 def test_a_change_of_others_that_was_undone_and_is_brought_back_is_noticed(
-    tmp_path: Path, restarted: bool, seen: int, by_time: bool
+    tmp_path: Path, restarted: bool, seen: int, by_time: str
 ) -> None:
     story = told(False, tmp_path)
     delta = DeltaTable(story.path)
@@ -222,6 +232,8 @@ def test_a_change_of_others_that_was_undone_and_is_brought_back_is_noticed(
         story.batch(order(51, at(24)))
         delta = DeltaTable(story.path)
     delta.restore(_made_later(delta, before + 1) if by_time else before + 1)
+    if by_time == "Spark":
+        _as_by_spark(delta)
     assert "theirs" in pa.table(delta.scan())["item"].to_pylist()
     if restarted:
         story.restart()
@@ -240,11 +252,17 @@ def test_a_change_of_others_that_was_undone_and_is_brought_back_is_noticed(
     story.is_whole()
 
 
-def test_a_restore_to_a_time_before_others_changed_rows_undoes_that(tmp_path: Path) -> None:
-    story = told(False, tmp_path)
+@BOTH
+@pytest.mark.parametrize("by_spark", [False, True], ids=["library", "Spark"])
+def test_a_restore_to_a_time_before_others_changed_rows_undoes_that(
+    tmp_path: Path, vectors: bool, by_spark: bool
+) -> None:
+    story = told(vectors, tmp_path)
     delta = DeltaTable(story.path)
     _update(delta)
     delta.restore(_made_later(delta, delta.version()) - timedelta(minutes=10))
+    if by_spark:
+        _as_by_spark(delta)
     assert "theirs" not in pa.table(delta.scan())["item"].to_pylist()
     story.restart()
     story.bring_forward()
@@ -283,4 +301,24 @@ def test_a_table_that_others_tidy_very_often_and_whose_old_log_they_remove_is_wh
     story.restart()
     assert story.stored == 24
     story.batch(order(50, at(25)), order(61, at(26)))
+    story.is_whole()
+
+
+def test_a_table_that_others_tidy_now_and_then_and_whose_old_log_they_remove_is_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.delta.standing._NOTED_S", 0.0, raising=False)
+    story = told(False, tmp_path)
+    for _ in range(3):
+        DeltaTable(story.path).alter.set_table_description("theirs")
+        assert story.stored == 23
+    assert not story.sink.maintain(60)
+    delta = DeltaTable(story.path)
+    delta.create_checkpoint()
+    for commit in (Path(story.path) / "_delta_log").glob("*.json"):
+        if int(commit.stem) < delta.version():
+            commit.unlink()
+    story.restart()
+    assert story.stored == 23
+    story.batch(order(50, at(24)))
     story.is_whole()

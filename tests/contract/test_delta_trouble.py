@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from headrace.model.errors import SinkError, SinkUnavailable
 from headrace.model.outcome import APPLIED, STALE
 from sinks.contract.story import ORDERS, at, delete, order
 from sinks.delta import DeltaSink
+from sinks.delta.hole import missing_commit
 from sinks.delta.table import LakeTable
 from sinks.delta.trouble import named
 from tests.support.patience import WAIT_S
@@ -74,6 +76,26 @@ def test_a_commit_that_somebody_removes_is_noticed_while_nobody_writes(
     assert dict(sink.progress([place])) == {place: 2}
     sink.prepare(ORDERS)
     assert sink.apply(ORDERS, [order(4, at(4))]) == [APPLIED]
+
+
+def test_a_table_whose_directory_goes_during_a_look_at_it_is_told_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.delta.standing._EVERY_S", 0.0)
+    monkeypatch.setattr("sinks.delta.standing._SHARE", 0)
+    place = (order(1, at(1)).origin.topic, 0)
+    sink = DeltaSink("lake", DeltaSink.Config(path=tmp_path))
+    sink.prepare(ORDERS)
+    sink.apply(ORDERS, [order(1, at(1))])
+    sink.settle({place: 1})
+    assert dict(sink.progress([place])) == {place: 1}
+
+    def going(table: Path) -> int | None:
+        shutil.rmtree(table)
+        return missing_commit(table)
+
+    monkeypatch.setattr("sinks.delta.standing.missing_commit", going)
+    assert dict(sink.progress([place])) == {}
 
 
 def test_damaged_tombstones_are_said(tmp_path: Path, sink: DeltaSink) -> None:
@@ -168,6 +190,7 @@ from pathlib import Path
 from headrace.model.errors import SinkUnavailable
 from sinks.contract.story import ORDERS, at, order
 from sinks.delta import DeltaSink
+from sinks.delta.hole import missing_commit
 from sinks.delta.table import LakeTable
 
 sink = DeltaSink("lake", DeltaSink.Config(path=Path(sys.argv[1])))
