@@ -41,9 +41,9 @@ class Audit:
         self._notes = notes_key(prefix)
         self._targets = targets_key(prefix)
         self._beside = lasting_keys(prefix)
-        self._others: int | None = None
-        self._fell = False
-        """Whether keys went, while there was a table that is not counted yet, that nobody of ours removed."""
+        self._before: Counts | None = None
+        self._fell: set[str] = set()
+        """Tables that are not counted yet of which keys may have gone that nobody of ours removed."""
         self._due = True
         self._again = self._thorough_again = float("-inf")
         self._put_off = False
@@ -62,16 +62,16 @@ class Audit:
             return []
         if self._walk and not (self._walk.tables.keys() == places.keys() and self._walk.before.precedes(now)):
             self._walk, self._due = None, True
-        moved = self._others is not None and now.others != self._others
+        moved = self._before is not None and now.others != self._before.others
         thorough = time.monotonic() >= self._thorough_again
         if moved and thorough and not self._put_off:
             self._walk, self._put_off, thorough = None, True, False
-        uncounted = not all(now.is_counted(keys.head) for keys, _ in tables)
-        self._fell = uncounted and (self._fell or (self._others is not None and now.others < self._others))
-        self._due |= moved or thorough or (uncounted and self._walk is None)
-        self._others = now.others
+        uncounted = {keys.head for keys, _ in tables if not now.is_counted(keys.head)}
+        self._fell = uncounted & (self._fell | self._falling(now, uncounted))
+        self._due |= moved or thorough or bool(uncounted and self._walk is None)
+        self._before = now
         if self._walk is None and self._due and time.monotonic() >= self._again:
-            self._begin(now, places, thorough=thorough or uncounted)
+            self._begin(now, places, thorough=thorough or bool(uncounted))
         if self._walk is None:
             return []
         walk, self._walk = self._walk, None  # one that fails is not gone on with
@@ -95,16 +95,34 @@ class Audit:
             asked.execute()
         self._again = float("-inf")
 
-    def forget(self, keys: Keys) -> None:
-        """Take the table's counts away: its keys are gone, or only the next walk knows how many there are."""
+    def unlink(self, keys: Keys, rows: Sequence[bytes]) -> None:
+        """Remove rows of the table, and count them as removed."""
+        with self._redis.pipeline(transaction=True) as asked:
+            asked.unlink(*rows)
+            asked.hincrby(self._counts, f"{keys.head}{REMOVED}", len(rows))
+            asked.execute()
+
+    def forget(self, keys: Keys, *beside: str) -> None:
+        """Take the table's counts away: its keys are gone, or only the next walk knows how many there are.
+
+        What is kept ``beside`` its rows goes with them, for nobody counts that.
+        """
         with self._redis.pipeline(transaction=True) as asked:
             asked.hdel(self._counts, *(f"{keys.head}{sign}" for sign in (MADE, REMOVED, BASE, LEAST)))
-            asked.delete(self._notes)  # of a walk that is under way, which counts nothing then
+            asked.unlink(self._notes, *beside)  # of a walk that is under way, which counts nothing then
             asked.execute()
 
     def forget_all(self) -> None:
         """Take the counts of every table away."""
         self._redis.delete(self._counts, self._notes)
+
+    def _falling(self, now: Counts, uncounted: set[str]) -> set[str]:
+        """Return the tables of these of which keys may have gone since the look before."""
+        before = self._before
+        if before is None:  # nobody has looked on since their loss was found
+            return {head for head in uncounted if now.is_anything(head)}
+        # Where counts were taken away the numbers are not of the same rows.
+        return uncounted if before.are_kept(now) and now.others < before.others else set()
 
     def _begin(self, now: Counts, places: dict[bytes, tuple[Keys, Layout]], *, thorough: bool) -> None:
         own = (stones for keys, _ in places.values() for stones in (keys.young, keys.elder))
@@ -138,4 +156,4 @@ class Audit:
         least = now.least(head)
         if least is None:
             return False
-        return found < least or (found > least and self._fell and not now.is_counted(head))
+        return found < least or (found > least and head in self._fell and not now.is_counted(head))

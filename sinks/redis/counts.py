@@ -40,6 +40,10 @@ class Counts:
         """Return whether the table's keys were counted since its target was made."""
         return f"{head}{BASE}".encode() in self.fields
 
+    def is_anything(self, head: str) -> bool:
+        """Return whether any number of rows of a table is enough until it is counted."""
+        return not self.is_counted(head) and self._of(head, LEAST) == ANY
+
     def least(self, head: str) -> int | None:
         """Return how many rows have to be there; None where nobody knows."""
         base = self._of(head, BASE)
@@ -52,8 +56,12 @@ class Counts:
 
     def precedes(self, now: Counts) -> bool:
         """Return whether nothing went back meanwhile: neither the server nor what it holds."""
+        return self.server == now.server and self.are_kept(now)
+
+    def are_kept(self, now: Counts) -> bool:
+        """Return whether what was counted was counted on from there, and nothing of it taken away."""
         counts = {name: value for name, value in self.fields.items() if name[-1:] in _SIGNS}
-        return self.server == now.server and all(now.fields.get(n, 0) >= v for n, v in counts.items())
+        return all(now.fields.get(name, 0) >= value for name, value in counts.items())
 
     @property
     def others(self) -> int:

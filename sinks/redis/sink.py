@@ -245,10 +245,9 @@ class RedisSink:
         table = self._table(schema)
         with store_errors():
             for page in self._pages(table.keys.head):
-                self._unlink(self._ours(table, page))
-            own = table.keys
-            self._unlink([own.young, own.elder, own.prepared, own.leaving])
-            self._witnesses.forget(own)
+                if rows := self._ours(table, page):
+                    self._witnesses.unlink(table.keys, rows)
+            self._witnesses.forget(table.keys)
             self._evictions.forget()
             if not self.config.shadow:  # else it would take those of who writes to what is served
                 self._moment.forget()
@@ -278,10 +277,6 @@ class RedisSink:
             for key, version in zip(keys, versions, strict=True)
             if version is not None and version >= floor
         ]
-
-    def _unlink(self, keys: Sequence[bytes | str]) -> None:
-        if keys:
-            self._client.redis.unlink(*keys)
 
     def forget(self, topics: Collection[str]) -> None:
         fields = [f"{topic}:{partition}" for topic, partition in self.progress() if is_among(topic, topics)]

@@ -80,10 +80,14 @@ class Witnesses:
         self.doubt(keys)
         self._audit.forget(keys)
 
+    def unlink(self, keys: Keys, rows: Sequence[bytes]) -> None:
+        """Remove rows of the table, and count them: those of other tables are not to be missed for it."""
+        self._audit.unlink(keys, rows)
+
     def forget(self, keys: Keys) -> None:
-        """Take the table's token, its witness and its counts: it is no more."""
+        """Take all that is kept of a table beside its rows: it is no more."""
         self._redis.hdel(self._targets, keys.head)
-        self._audit.forget(keys)
+        self._audit.forget(keys, keys.young, keys.elder, keys.prepared, keys.leaving)
         self.doubt(keys)
 
     def forget_all(self) -> None:

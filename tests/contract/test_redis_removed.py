@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,10 @@ import pytest
 from msgspec import structs
 from redis import Redis
 
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableId
 from sinks.contract.story import ORDERS, at, delete, order, state
 from sinks.redis import RedisSink, audit, walk
-from sinks.redis.counts import BASE
-from tests.support.redis_server import Server, redis_server
+from tests.support.redis_server import Server, redis_server, until_told
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -28,21 +27,6 @@ OTHERS = replace(ORDERS, table=TableId("public", "others"))
 def server(stack: RunningStack) -> Iterator[Server]:
     with redis_server(stack) as opened:
         yield opened
-
-
-def until_told(sink: RedisSink, schemas: Sequence[TableSchema] = (ORDERS,)) -> dict[TableId, str]:
-    """Look as the engine does until all keys have been counted; return the tables that are there."""
-    counts = f"{sink.config.key_prefix}__headrace:counts"
-    bases = [f"{sink._table(schema).keys.head}{BASE}" for schema in schemas]
-    found: dict[TableId, str] = {}
-
-    def counted() -> bool:
-        found.clear()
-        found.update(sink.identities(schemas) or {})
-        return len(found) < len(schemas) or all(sink._client.redis.hmget(counts, bases))
-
-    until(counted)
-    return found
 
 
 @pytest.fixture
@@ -94,59 +78,6 @@ def test_a_key_that_goes_before_its_table_was_counted_is_missed(server: Server, 
     sink.apply(ORDERS, [order(number, at(number)) for number in range(1, 5_000)])
     server.redis.delete(f"{server.prefix}orders:77")
     until(lambda: sink.identities([ORDERS]) == {})
-    sink.close()
-
-
-def _fill_again(sink: RedisSink, offset: int) -> None:
-    """Do what the engine does with a table whose target is not the one that was filled."""
-    sink.prepare(ORDERS)
-    sink.apply(ORDERS, [order(number, at(number)) for number in range(1, offset)])
-
-
-@pytest.mark.parametrize("style", ["json", "hash"])
-def test_a_key_that_goes_while_its_table_is_filled_again_is_missed(server: Server, style: str) -> None:
-    """What is left when a loss is found is known: no walk that begins later has to find it out."""
-    sink = server.sink(format=style)
-    _fill_again(sink, 600)
-    until_told(sink)
-    server.redis.delete(f"{server.prefix}orders:77")
-    until(lambda: sink.identities([ORDERS]) == {})
-    _fill_again(sink, 300)
-    server.redis.delete(f"{server.prefix}orders:78")
-    until(lambda: sink.identities([ORDERS]) == {})
-    _fill_again(sink, 600)
-    told = until_told(sink)
-    assert told
-    for _ in range(5):
-        assert sink.identities([ORDERS]) == told
-    assert len(state(sink, ORDERS)) == 599
-    sink.close()
-
-
-@pytest.mark.usefixtures("_no_rest")
-@pytest.mark.parametrize("went_on", [True, False], ids=["and they go on", "and are done"])
-def test_who_removes_a_tables_keys_one_by_one_while_it_is_filled_again(
-    server: Server, monkeypatch: pytest.MonkeyPatch, went_on: bool
-) -> None:
-    """The row that stands for the table goes early; how many are left is not known by then."""
-    monkeypatch.setattr(walk, "_PART_S", 0.0)
-    monkeypatch.setattr(walk, "_PAGE", 10)
-    sink = server.sink()
-    _fill_again(sink, 600)
-    until_told(sink)
-    keys = [f"{server.prefix}orders:{number}" for number in range(1, 600)]
-    server.redis.delete(*keys[:200])
-    assert sink.identities([ORDERS]) == {}
-    _fill_again(sink, 600)
-    told = sink.identities([ORDERS])
-    assert told
-    if went_on:
-        server.redis.delete(keys[400])  # the walk has hardly begun, and has not passed it
-        until(lambda: sink.identities([ORDERS]) == {})
-        _fill_again(sink, 600)
-        told = until_told(sink)
-    assert until_told(sink) == told, "it is told once"
-    assert len(state(sink, ORDERS)) == 599
     sink.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from redis.exceptions import RedisError
 from headrace.local.ports import HOST
 from headrace.local.redis import _binary
 from headrace.model.finding import Severity
+from headrace.model.schema import TableId, TableSchema
+from sinks.contract.story import ORDERS
 from sinks.redis import RedisSink
+from sinks.redis.counts import BASE
 from tests.support.own_servers import free_port, shown
 from tests.support.stack import RunningStack
 from tests.support.waiting import ended, until
 
-__all__ = ["Server", "other_redis", "redis_server"]
+__all__ = ["Server", "other_redis", "redis_server", "until_told"]
 
 
 class Server:
@@ -74,3 +77,18 @@ def _answers(redis: Any) -> bool:
         return bool(redis.ping())
     except RedisError:
         return False
+
+
+def until_told(sink: RedisSink, schemas: Sequence[TableSchema] = (ORDERS,)) -> dict[TableId, str]:
+    """Look as the engine does until all keys have been counted; return the tables that are there."""
+    counts = f"{sink.config.key_prefix}__headrace:counts"
+    bases = [f"{sink._table(schema).keys.head}{BASE}" for schema in schemas]
+    found: dict[TableId, str] = {}
+
+    def counted() -> bool:
+        found.clear()
+        found.update(sink.identities(schemas) or {})
+        return len(found) < len(schemas) or all(sink._client.redis.hmget(counts, bases))
+
+    until(counted)
+    return found
