@@ -44,7 +44,7 @@ deep-control-4 := $(wildcard tests/integration/test_r[f-z]*.py)
 deep-control-5 := $(wildcard tests/integration/test_s*.py)
 deep-control-6 := $(wildcard tests/integration/test_[t-z]*.py)
 deep-stores := $(filter-out tests/faults tests/integration,$(SUITE))
-DEEP := $(foreach n,1 2 3 4 5,deep-faults-$n) $(foreach n,1 2 3 4 5 6,deep-control-$n) deep-stores
+DEEP := deep-faults-1 deep-faults-2 deep-faults-3 deep-faults-4 deep-faults-5 deep-control-1 deep-control-2 deep-control-3 deep-control-4 deep-control-5 deep-control-6 deep-stores
 # What PYTEST_ARGS choose may all be in the other half.
 NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 
@@ -84,7 +84,7 @@ deep: $(READY) ## Run the long tests that `make test` leaves out, in parts (make
 	    $(MAKE) -k -j2 HASHSEED=$(HASHSEED) $(DEEP) && \
 	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
-$(DEEP): $(READY)
+deep-faults-1 deep-faults-2 deep-faults-3 deep-faults-4 deep-faults-5 deep-control-1 deep-control-2 deep-control-3 deep-control-4 deep-control-5 deep-control-6 deep-stores: $(READY)
 	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) $($@) || $(NONE)
 
 test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)
