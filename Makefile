@@ -5,6 +5,7 @@
 #   PYTEST_ARGS="…"       passed to pytest, e.g. PYTEST_ARGS="-x -k compose"
 #   MINUTES=…             `make deep` begins no further file after so many minutes
 #   GOLDEN_ARGS="…"       passed to the recorder, e.g. GOLDEN_ARGS="--extensions postgresql://postgres@localhost/postgres"
+#   SEEDS=…               how many storms `make storm` lets rage, each of a fresh seed
 #   STORM_ARGS="…"        passed to the storms, e.g. STORM_ARGS="--seeds 1 --faults 10 --seed 7"
 #   BENCH_ARGS="…"        passed to the benchmarks, e.g. BENCH_ARGS="--only 'apply.redis*' --runs 7"
 
@@ -12,6 +13,7 @@ PYTHON ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SEEDS ?=
 STORM_ARGS ?=
 GOLDEN_ARGS ?=
 SINK ?= redis
@@ -107,7 +109,7 @@ faults: $(READY) ## Kill each part and show that nothing is lost and nothing dou
 	@$(PYTEST) tests/faults
 
 storm: $(READY) ## Let seeded faults rage over a shop and check every word of status, in the end every row
-	@$(BIN)/python -m tests.storm $(STORM_ARGS)
+	@$(BIN)/python -m tests.storm $(if $(SEEDS),--seeds $(SEEDS)) $(STORM_ARGS)
 
 bench: $(READY) ## Measure the headline results and write docs/benchmarks.md (about 20 minutes)
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)

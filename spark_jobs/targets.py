@@ -83,8 +83,11 @@ class Targets:
         Raises:
             SinkUnavailable: When the store does not say.
         """
-        before, self._looked = self._lost, float("-inf")
-        return before.intersection(topics) - self.lost(sink)
+        known = {topic for topic in self._lost & set(topics) if self._places[topic] in self._known}
+        if not known:
+            return set()
+        self._looked = float("-inf")
+        return known - self.lost(sink)
 
     def note(self, sink: Sink, topics: Collection[str]) -> None:
         """Take the targets as they are now for those that are filled."""

@@ -60,6 +60,14 @@ class Question:
     unseen: Callable[[str], Finding]
 
 
+@dataclass(frozen=True, slots=True)
+class _Unanswered:
+    """Why a query has no answer, and whether there was no time for it."""
+
+    why: str
+    late: bool
+
+
 def read_typed(connection: Session, tables: Sequence[TableId]) -> Typed:
     """Return the columns of those tables that exist, whatever kind of relation they are."""
     found: dict[TableId, list[DictRow]] = {}
@@ -92,20 +100,21 @@ class Glances:
         if not asked:
             return
         named = (sql.SQL("{} AS {}").format(one, sql.Identifier(str(n))) for n, one in enumerate(asked))
-        answer = self.ask(sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(named), identifier(table)))
-        if isinstance(answer, str) and len(put) > 1:
-            # One may be refused, or take too long, and the other not.
-            for question in put:
-                yield from self.tell(table, question)
+        answer = self._ask(sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(named), identifier(table)))
+        if isinstance(answer, _Unanswered) and len(put) > 1:
+            # One may be refused, or take too long, and the other not. Time is for the first one only.
+            yield from self.tell(table, put[0])
+            for question in put[1:]:
+                yield from [question.unseen(answer.why)] if answer.late else self.tell(table, question)
             return
-        if isinstance(answer, str):
-            yield from (question.unseen(answer) for question in put)
+        if isinstance(answer, _Unanswered):
+            yield from (question.unseen(answer.why) for question in put)
             return
         values = iter([answer[str(number)] for number in range(len(asked))])
         for question in put:
             yield from question.tell([next(values) for _ in question.asked])
 
-    def ask(self, statement: sql.Composed) -> DictRow | str:
+    def _ask(self, statement: sql.Composed) -> DictRow | _Unanswered:
         """Return the one row of a query; or, when there was no time or the database refuses it, why.
 
         Raises:
@@ -113,7 +122,7 @@ class Glances:
         """
         patience_s = _PATIENCE_S if self._left_s is None else min(_PATIENCE_S, self._left_s)
         if patience_s <= 0:
-            return _OVER
+            return _Unanswered(_OVER, late=True)
         began = time.monotonic()
         try:
             with self._courtesy.looking():
@@ -122,7 +131,8 @@ class Glances:
         except psycopg.Error as error:
             if self._connection.closed:
                 raise
-            return told_by(error)
+            late = isinstance(error, (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable))
+            return _Unanswered(told_by(error), late)
         finally:
             if self._left_s is not None:
                 self._left_s -= time.monotonic() - began

@@ -26,6 +26,8 @@ _TRIES = 5
 """A question is asked at so many looks. Sessions report the numbers of rows within ten seconds."""
 _LOOKED_INTO = 100
 """So many partitions are read at one look to see that they are empty."""
+_RESTS = 100
+"""So many looks pass before one is read again that took too long, though nothing tells of dead rows."""
 # An age beyond two billion transactions is told as one below nought.
 _OF_BEFORE = "age(t.xmin) > age(({}::xid8)::xid) OR age(t.xmin) < 0"
 _OF_BEFORE_COMING = (
@@ -222,7 +224,8 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
 
     The numbers alone do not prove it: after a crash they are zero for each. They tell when a partition that
     was read has to be read again. One that takes too long, for its many dead rows, was not seen to hold none
-    (None); it is read again when upkeep, or their number, tells that some are gone.
+    (None); it is read again when upkeep, or their number, tells that some are gone. Where no number tells of
+    dead rows it is read again after some looks.
     """
     units, known = now["units"] or {}, (before or {}).get("empty") or {}
     seen: dict[str, list[Any]] = {}
@@ -232,13 +235,17 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
         if live or units[oid]["foreign"]:
             continue
         old = known.get(oid, (None,))
-        if old[:-1] == mark or (old[-1] is None and old[:2] == slow and old[2] <= dead):
+        rests = old[-1] is None and old[:2] == slow and old[2] <= dead
+        if rests and not old[2]:
+            rests = old[3] > 0
+            old = [*old[:3], old[3] - 1, None]
+        if old[:-1] == mark or rests:
             seen[oid] = old
         elif left:
             left -= 1
             held = ask.holds(units[oid])
             if not isinstance(held, Unknown):
                 seen[oid] = [*mark, not held]
-            elif held.tried and dead:
-                seen[oid] = [*slow, dead, None]
+            elif held.tried:
+                seen[oid] = [*slow, dead, *([] if dead else [_RESTS]), None]
     return seen

@@ -15,7 +15,7 @@ from typing import Any
 
 from connectors.watch import Sight, Trouble
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry, SourceEntry
+from headrace.control.registry import Registry, SourceEntry, VerdictEntry
 from headrace.control.remedies import read_anew
 from headrace.control.verdicts import (
     EMPTIED,
@@ -25,7 +25,6 @@ from headrace.control.verdicts import (
     over,
     record,
     reword,
-    seen_again,
     standing,
 )
 from headrace.model.errors import StackError
@@ -121,31 +120,35 @@ def in_doubt(registry: Registry, entry: SourceEntry, before: Emptied, sight: Sig
 
 
 def note_doubt(registry: Registry, entry: SourceEntry, topic: str, trouble: Trouble) -> None:
-    """Note that a table is in doubt, at each sink at which it does not stand as emptied already."""
+    """Note that a table is in doubt, at each sink at which it does not stand as emptied already.
+
+    Where some are healed it is noted of each of the others, too: a run that began before heals them of what
+    stands, and may have read rows that are gone now.
+    """
     said = "or with the whole table, which shows when the connector has confirmed what it has told"
     verdict = Verdict(_IN_DOUBT, f"{trouble.reason}, {said}")
-    sinks = _wrong(registry, entry).get(topic, (EVERY_SINK,))
-    for sink in sinks:
+    again = {one.sink for one in _lost(registry, entry) if one.topic == topic}
+    served = {sink.name for sink in registry.sinks(entry.name) if topic in sink.tables}
+    for sink in served - again if _wrong(registry, entry).get(topic) else (EVERY_SINK,):
         record(registry, entry, [topic], EMPTIED, verdict, sink=sink)
-    if EVERY_SINK not in sinks:
-        # A run at one that was not healed yet may have read rows that are gone now.
-        seen_again(registry, entry.name, topic, EMPTIED)
 
 
 def _wrong(registry: Registry, entry: SourceEntry) -> dict[str, set[str]]:
     """Return topic → sinks that a run has healed, of tables that stand as emptied upon every sink."""
     sinks = {sink.name for sink in registry.sinks(entry.name)}
-    lost = [
-        one
-        for one in standing(registry, entry.name)
-        if one.code == EMPTIED and one.state == State.RESYNC_REQUIRED.value
-    ]
+    lost = _lost(registry, entry)
     again = {(one.topic, one.sink) for one in lost}
     return {
         one.topic: {name for name in sinks & one.healed.keys() if (one.topic, name) not in again}
         for one in lost
         if one.sink == EVERY_SINK
     }
+
+
+def _lost(registry: Registry, entry: SourceEntry) -> list[VerdictEntry]:
+    """Return what stands as emptied, and in no doubt."""
+    found = standing(registry, entry.name)
+    return [one for one in found if one.code == EMPTIED and one.state == State.RESYNC_REQUIRED.value]
 
 
 def _doubted(registry: Registry, entry: SourceEntry) -> list[tuple[str, str]]:

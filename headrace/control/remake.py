@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from headrace.config.pipeline import SchemaPolicy, Swept, load_pipeline, write_private
 from headrace.control.context import Context
@@ -28,13 +27,32 @@ def remake_damaged(
     checkpoint ends. Where it ignores changes of columns, only the file knew which columns it has: then its
     tables are to be read anew.
     """
-    path = spec_path(context, entry.name)
-    begun = {found.topic for found in standing(registry, entry.source) if found.code == FIRST_LOAD}
-    with suppress(FileNotFoundError, ValueError), worked_on(context, entry.name) as others_work:
-        told = {table.topic for table in load_pipeline(path).tables}
-        # Who takes tables out tells the query first.
-        if others_work or all(table.topic in told or table.topic in begun for table in tables):
+    with worked_on(context, entry.name) as others_work:
+        if _is_whole(context, registry, entry, tables, others_work):
             return False
+        _remake(context, registry, entry, tables)
+    return True
+
+
+def _is_whole(
+    context: Context,
+    registry: Registry,
+    entry: SinkEntry,
+    tables: Sequence[SourceTableEntry],
+    others_work: bool,
+) -> bool:
+    begun = {found.topic for found in standing(registry, entry.source) if found.code == FIRST_LOAD}
+    try:
+        told = {table.topic for table in load_pipeline(spec_path(context, entry.name)).tables}
+    except (FileNotFoundError, ValueError):
+        return False
+    # Who takes tables out tells the query first.
+    return others_work or all(table.topic in told or table.topic in begun for table in tables)
+
+
+def _remake(
+    context: Context, registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry]
+) -> None:
     source = registry.source(entry.source)
     spec = pipeline_of(context, source, entry, tables)
     spec = spec.model_copy(
@@ -48,9 +66,8 @@ def remake_damaged(
             reason = "the sink's pipeline file was not whole; which columns it had is not known"
             verdict = Verdict(State.DEGRADED, reason, read_anew(source, [table.schema]))
             record(registry, source, [table.topic], REMADE, verdict, sink=entry.name)
-    write_private(path, spec.model_dump_json())
+    write_private(spec_path(context, entry.name), spec.model_dump_json())
     registry.note(f"sink {entry.name}", "pipeline written anew")
-    return True
 
 
 def _swept(registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry]) -> dict[str, Swept]:

@@ -33,7 +33,6 @@ __all__ = [
     "over",
     "record",
     "reword",
-    "seen_again",
     "standing",
 ]
 
@@ -198,14 +197,6 @@ def reword(
         found = session.get(VerdictEntry, (source, topic, sink, code))
         if found is not None and found.reason != verdict.reason:
             found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
-
-
-def seen_again(registry: Registry, source: str, topic: str, code: str) -> None:
-    """Note that a verdict upon every sink was true just now, at those that no run has healed."""
-    with registry.begin() as session:
-        found = session.get(VerdictEntry, (source, topic, EVERY_SINK, code))
-        if found is not None:
-            found.last_ms = moment(session, source)
 
 
 def over(registry: Registry, source: str, topic: str, code: str, *, sink: str = EVERY_SINK) -> None:

@@ -58,7 +58,7 @@ def _after(log: Path, before: Strangers, commit: Commit, known: int) -> Stranger
     back = _version_of(log, commit)
     target = _oldest_before(log, commit) if back is None else back
     # A RESTORE undoes what a stranger did after the version it goes back to, and brings back what was undone.
-    changed = _change_in(log, back, known)
+    changed = _change_in(log, commit.version - 1 if back is None else back, known)
     try:
         lost = next(
             (
@@ -76,9 +76,12 @@ def _after(log: Path, before: Strangers, commit: Commit, known: int) -> Stranger
     return Strangers(changed, False, commit, _least(before.settled, settled))
 
 
-def _change_in(log: Path, version: int | None, known: int) -> Commit | None:
-    """Return a change of others in the rows of a version; None when the log tells of none."""
-    while version is not None and version not in (known, -1):
+def _change_in(log: Path, version: int, known: int) -> Commit | None:
+    """Return a change of others in the rows of a version; None when the log tells of none.
+
+    A RESTORE of which the log does not tell where it led counts as one that has undone nothing.
+    """
+    while version not in (known, -1):
         try:
             commit = read_commit(log, version)
         except LogGap:
@@ -86,7 +89,8 @@ def _change_in(log: Path, version: int | None, known: int) -> Commit | None:
         if commit.ours and (commit.whole or commit.settled):
             return None  # what is settled was explained, or nothing would have been written upon it
         if commit.restored is not None:
-            version = _version_of(log, commit)
+            back = _version_of(log, commit)
+            version = version - 1 if back is None else back
         elif commit.changes_data and not commit.ours:
             return commit
         else:

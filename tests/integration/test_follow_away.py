@@ -20,7 +20,12 @@ from tests.support.redis_server import other_redis
 from tests.support.stack import RunningStack
 from tests.support.waiting import stays, until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("honest"),
+]
 
 NAME = "patient"
 AWAY = f"{NAME}away"

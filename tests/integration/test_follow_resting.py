@@ -15,7 +15,12 @@ from tests.support.turn import begun, turn_kept
 from tests.support.waiting import stays, until
 from tests.support.watched import watched
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("honest"),
+]
 
 NAME = "resting"
 OTHERS = ("search", "lake")

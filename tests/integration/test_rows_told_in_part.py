@@ -15,7 +15,12 @@ from tests.support.mirror import Mirror, mirrored
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(400),
+    pytest.mark.usefixtures("honest"),
+]
 
 ITEMS = TableId("public", "items")
 ALTERED = (7, 450, 999)

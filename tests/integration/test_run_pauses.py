@@ -20,7 +20,12 @@ from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.stack,
+    pytest.mark.timeout(400),
+    pytest.mark.usefixtures("honest"),
+]
 
 NAME = "halted"
 AISLES, ITEMS = TableId("public", "aisles"), TableId("public", "items")

@@ -33,7 +33,7 @@ from headrace.model.errors import HeadraceError, SinkError, UsageError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle, until
+from tests.support.waiting import ended, settle, until
 
 pytestmark = [
     pytest.mark.deep,
@@ -175,10 +175,14 @@ def test_runs_of_different_tables_go_side_by_side_and_those_of_one_are_refused_b
     assert stored(cache) == wanted(database)
 
 
+@pytest.mark.parametrize(
+    ("by", "first"), [(signal.SIGKILL, 50), (signal.SIGHUP, 40)], ids=["killed", "hung up"]
+)
 def test_a_run_under_writers_is_paused_killed_and_goes_on_while_readers_see_no_gap(
-    context: Context, database: Database, cache: redis.Redis
+    context: Context, database: Database, cache: redis.Redis, by: signal.Signals, first: int
 ) -> None:
-    hide(database, "DELETE FROM items WHERE id BETWEEN 50 AND 59")
+    """Its client is killed, or loses its terminal, and so is the process that carries it out."""
+    hide(database, f"DELETE FROM items WHERE id BETWEEN {first} AND {first + 9}")
     over, gaps = threading.Event(), []
 
     def sample() -> None:
@@ -196,8 +200,8 @@ def test_a_run_under_writers_is_paused_killed_and_goes_on_while_readers_see_no_g
             until(lambda: bool(active(Registry(context.registry), "depot")))
             (run,) = active(Registry(context.registry), "depot")
             reading(context, run)
-            client.kill()
-            client.wait()
+            client.send_signal(by)
+            ended(client)
             headrace(context, "resnapshot", "pause", run.id)
             assert headrace(context, "resnapshot", "show", run.id)["state"] == "paused"
             for pid in workers(run.id):
@@ -267,11 +271,12 @@ def test_connect_is_killed_while_a_run_reads(
     until(lambda: rests(database, run.id))
     pid = int(json.loads(stack.home.pidfile("connect").read_text())["pid"])
     orders = steered(database, run.id)
-    os.kill(pid, signal.SIGKILL)
-    stack.stack.up()
-    # The connector has forgotten that it was to rest: it is told again, unless it has read all before.
-    until(lambda: len(steered(database, run.id)) > len(orders) or phase(context, run) != "reading")
-    swept = runs.swept_by(runs.wait(context, run.id))
+    with written(database):
+        os.kill(pid, signal.SIGKILL)
+        stack.stack.up()
+        # The connector has forgotten that it was to rest: it is told again, unless it has read all before.
+        until(lambda: len(steered(database, run.id)) > len(orders) or phase(context, run) != "reading")
+        swept = runs.swept_by(runs.wait(context, run.id))
     assert [done.removed for done in swept] == [5]
     settle(context)
     assert stored(cache) == wanted(database)

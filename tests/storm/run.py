@@ -1,11 +1,13 @@
-"""One storm: fill, rage, heal, compare."""
+"""One storm: fill; rage, heal and compare, in turn."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +16,7 @@ from headrace.demo.workload import Workload
 from tests.storm.actions import ACTIONS
 from tests.storm.field import Field, open_field
 from tests.storm.heal import heal
-from tests.storm.plan import Plan
+from tests.storm.plan import Plan, Strike
 from tests.support.stack import RunningStack
 from tests.support.waiting import settle
 
@@ -22,6 +24,8 @@ __all__ = ["Storm", "broke", "rage"]
 
 _FILL_S = 240.0
 _AFTER_S = 5.0
+_ROUND = 5
+"""After so many faults everybody rests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +103,18 @@ def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
 
     with open_field(running, plan.seed, log) as field:
         settle(field.context, _FILL_S)
-        people = Workload(
-            field.dsn,
-            rate=plan.rate,
-            seed=plan.seed,
-            writers=2,
-            sizes=field.sizes,
-            bulk_rows=300,
-            patience=120.0,
-        )
-        field.witness.start()
         field.observer.start()
-        people.start()
-        try:
-            faults = _strike(field, plan)
-            time.sleep(_AFTER_S)
-        finally:
-            field.headrace("up")
-            changes = people.stop().changes
-            field.witness.stop()
-        stuck = heal(field)
+        faults, changes = Counter[str](), 0
+        stuck, unequal = "", list[dict[str, Any]]()
+        left = iter((*plan.strikes, *plan.spare))
+        for number, most in enumerate(_quiets(len(plan.strikes))):
+            changes += _written(field, plan, number, partial(_strike, field, left, faults, most))
+            stuck = heal(field)
+            unequal = [c.as_dict() for c in field.compare() if not c.equal]
+            log(f"quiet: {stuck or 'at rest'}, {len(unequal)} unequal")
+            if stuck or unequal:
+                break
         field.observer.stop()
-        unequal = [c.as_dict() for c in field.compare() if not c.equal]
     found = field.observer
     for false in found.false:
         log(f"FALSE GREEN {asdict(false)}")
@@ -147,6 +141,34 @@ def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
     )
 
 
+def _quiets(faults: int) -> list[int]:
+    """Return after how many faults in all everybody rests, and every row is compared."""
+    return [*range(_ROUND, faults, _ROUND), faults]
+
+
+def _written(field: Field, plan: Plan, number: int, strike: Callable[[], None]) -> int:
+    """Have faults strike while people write; return how many rows these changed."""
+    people = Workload(
+        field.dsn,
+        rate=plan.rate,
+        seed=plan.seed + number,
+        writers=2,
+        sizes=field.sizes,
+        bulk_rows=300,
+        patience=120.0,
+    )
+    field.witness.start()
+    people.start()
+    try:
+        strike()
+        time.sleep(_AFTER_S)
+    finally:
+        field.headrace("up")
+        changes = people.stop().changes
+        field.witness.stop()
+    return changes
+
+
 def broke(plan: Plan, error: BaseException, seconds: float) -> Storm:
     """Return what is said of a storm that an error has ended."""
     return Storm(
@@ -170,12 +192,9 @@ def broke(plan: Plan, error: BaseException, seconds: float) -> Storm:
     )
 
 
-def _strike(field: Field, plan: Plan) -> Counter[str]:
-    """Have as many faults strike as were planned; return how often each did."""
-    struck: Counter[str] = Counter()
-    for strike in (*plan.strikes, *plan.spare):
-        if sum(struck.values()) == len(plan.strikes):
-            break
+def _strike(field: Field, left: Iterator[Strike], struck: Counter[str], most: int) -> None:
+    """Have faults strike until so many have; those that find nothing to do do not count."""
+    while struck.total() < most and (strike := next(left, None)) is not None:
         time.sleep(strike.after_s)
         field.log(f"strike: {strike.action}")
         try:
@@ -184,4 +203,3 @@ def _strike(field: Field, plan: Plan) -> Counter[str]:
             field.log(f"{strike.action} found nothing to do: {type(error).__name__}: {error}")
         else:
             struck[strike.action] += 1
-    return struck

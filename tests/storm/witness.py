@@ -79,18 +79,21 @@ class Witness:
         self._dsn = dsn
         self._rng = Random(f"witness/{seed}")
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
+        self._thread: threading.Thread | None = None
         self.ledger = Ledger()
         self.written = 0
 
     def start(self) -> None:
-        """Begin."""
+        """Begin, also once more."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Write no more; states that nobody acknowledged are looked up."""
         self._stop.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         for connection in self._connections():

@@ -171,7 +171,7 @@ def note_read(job: Job) -> None:
         if topic not in served:
             healed(job.registry, run.source, topic, EVERY_SINK, run.begun_ms)
     for other in overtaken(job.registry, job.run):
-        with ending(job.context):
+        with ending(job.context, run.source, job.heed):
             _end(job, other)
 
 

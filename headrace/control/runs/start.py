@@ -316,11 +316,13 @@ def _end_now(context: Context, registry: Registry, name: str) -> ResnapshotEntry
     """End a run that nobody works on, and that does not go on any more."""
     from headrace.control.runs.shadowing import give_up  # only here: who looks often imports no sink
 
-    with ending(context):
+    with ending(context, run_of(registry, name).source):
         run = want_end(registry, name)  # another command may have failed at it
         if Phase(run.phase) in ACTIVE:  # somebody had it go on meanwhile
             hand_over(context, run)
             return run
+        if Phase(run.phase) not in RESTING:  # somebody else has ended it
+            raise _over(run, f"headrace resnapshot show {run.id}")
         try:
             give_up(context, run)
         except BaseException:

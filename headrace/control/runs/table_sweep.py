@@ -46,11 +46,13 @@ def sweep_table(
     found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
     if found.refused:  # there is something to remove
         refuse_unseen(job, writer, table, marks)
-        _expect(job, entry, name, found.older)
+        known = _goes(job.run, entry, name)
+        # Of a sweep that was broken off some are gone already.
+        _expect(job, entry, name, max(found.older, known))
         try:
             found = ask_sweep(job.context, writer, table, marks, limit, job.refuse_rest)
         except (Aborted, Paused):  # it was not begun
-            _expect(job, entry, name, 0)
+            _expect(job, entry, name, known)
             raise
     hit("run.swept", entry.kind)
     if found.refused:
@@ -68,7 +70,7 @@ def sweep_table(
     job.registry.completed(entry.name, table.topic, run.begun_ms)
     hit("run.healed", entry.kind)
     run = job.run
-    removed = max(found.removed, run.plan.get("goes", {}).get(entry.name, {}).get(name, 0))
+    removed = max(found.removed, _goes(run, entry, name))
     swept = {**run.counts.get("swept", {}).get(entry.name, {}), name: removed}
     before = run.counts.get("written", {}).get(entry.name, 0)
     written = sum(run.plan["ends"][table.topic]) - sum(marks)
@@ -80,10 +82,14 @@ def sweep_table(
 def _expect(job: Job, entry: SinkEntry, table: str, rows: int) -> None:
     """Note how many rows are to go: when this process dies they may be gone, and the next one finds none."""
     goes = job.run.plan.get("goes", {})
-    known = goes.get(entry.name, {})
-    # Of a sweep that was broken off some are gone already.
-    mine = {**known, table: max(rows, known.get(table, 0)) if rows else 0}
+    mine = {**goes.get(entry.name, {}), table: rows}
     change(job.registry, job.name, {"goes": {**goes, entry.name: mine}})
+
+
+def _goes(run: ResnapshotEntry, entry: SinkEntry, table: str) -> int:
+    """Return how many rows were to go when a sweep was begun that may have been broken off."""
+    found: int = run.plan.get("goes", {}).get(entry.name, {}).get(table, 0)
+    return found
 
 
 def _refused(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from headrace.control.context import Context
@@ -13,13 +14,27 @@ from headrace.control.runs.repository import ACTIVE, RESTING, Phase, refuse_form
 
 __all__ = ["ending", "go_on", "may_rest", "want_end", "wish"]
 
+_POLL_S = 0.2
+
 
 @contextmanager
-def ending(context: Context) -> Iterator[None]:
-    """Wait until nobody else ends a run on which nobody works, and keep others away."""
+def ending(context: Context, source: str, heed: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Wait until nobody else ends a run of a source on which nobody works, and keep others away.
+
+    Args:
+        context: The installation.
+        source: The source.
+        heed: Called while somebody else does; it may raise.
+    """
     context.run.mkdir(parents=True, exist_ok=True)
-    with (context.run / "ending-runs.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (context.run / f"ending-{source}.lock").open("a") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                heed()
+                time.sleep(_POLL_S)
         yield
 
 
