@@ -16,7 +16,7 @@ from connectors.postgres.session import Session, identifier, rows, rows_within, 
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 
-__all__ = ["Glances", "Question", "Typed", "read_typed"]
+__all__ = ["Glances", "Question", "Typed", "Unanswered", "read_typed"]
 
 _PATIENCE_S = 3.0
 _OVER = "the tables before it have taken the time that there is for all"
@@ -61,7 +61,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unanswered:
+class Unanswered:
     """Why a query has no answer, and whether there was no time for it."""
 
     why: str
@@ -100,21 +100,21 @@ class Glances:
         if not asked:
             return
         named = (sql.SQL("{} AS {}").format(one, sql.Identifier(str(n))) for n, one in enumerate(asked))
-        answer = self._ask(sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(named), identifier(table)))
-        if isinstance(answer, _Unanswered) and len(put) > 1:
+        answer = self.ask(sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(named), identifier(table)))
+        if isinstance(answer, Unanswered) and len(put) > 1:
             # One may be refused, or take too long, and the other not. Time is for the first one only.
             yield from self.tell(table, put[0])
             for question in put[1:]:
                 yield from [question.unseen(answer.why)] if answer.late else self.tell(table, question)
             return
-        if isinstance(answer, _Unanswered):
+        if isinstance(answer, Unanswered):
             yield from (question.unseen(answer.why) for question in put)
             return
         values = iter([answer[str(number)] for number in range(len(asked))])
         for question in put:
             yield from question.tell([next(values) for _ in question.asked])
 
-    def _ask(self, statement: sql.Composed) -> DictRow | _Unanswered:
+    def ask(self, statement: sql.Composed) -> DictRow | Unanswered:
         """Return the one row of a query; or, when there was no time or the database refuses it, why.
 
         Raises:
@@ -122,7 +122,7 @@ class Glances:
         """
         patience_s = _PATIENCE_S if self._left_s is None else min(_PATIENCE_S, self._left_s)
         if patience_s <= 0:
-            return _Unanswered(_OVER, late=True)
+            return Unanswered(_OVER, late=True)
         began = time.monotonic()
         try:
             with self._courtesy.looking():
@@ -132,7 +132,7 @@ class Glances:
             if self._connection.closed:
                 raise
             late = isinstance(error, (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable))
-            return _Unanswered(told_by(error), late)
+            return Unanswered(told_by(error), late)
         finally:
             if self._left_s is not None:
                 self._left_s -= time.monotonic() - began

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from connectors.postgres import PostgresSource, glance, lookup
 from connectors.postgres.address import parameters
-from connectors.postgres.glance import Glances
+from connectors.postgres.glance import Glances, Unanswered
 from connectors.postgres.session import connect
 from headrace.model.errors import SourceError
 from headrace.model.finding import Severity
@@ -272,4 +272,5 @@ def test_a_long_look_at_a_table_gives_way_to_a_statement_that_waits_for_it(
         ended(looking)
         assert Glances(connection).ask(counts) == {"n": 1}
     (told,) = answers
-    assert isinstance(told, str)
+    assert isinstance(told, Unanswered)
+    assert told.late
