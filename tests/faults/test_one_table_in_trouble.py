@@ -68,7 +68,10 @@ def equal(mirror: Mirror, table: str) -> bool:
 
 
 def test_a_target_that_is_gone_is_noticed_while_nobody_writes_and_filled_again(mirror: Mirror) -> None:
-    """Z3, A12: each store loses one table, and two a row of it; nobody writes to it."""
+    """Z3, A12: each store loses one table, and two a row of it; nobody writes to it.
+
+    Its time is that of five losses, after each of which all has to come to rest.
+    """
     lake = Path(Registry(mirror.context.registry).sink("troublelake").settings["path"])
     redis: Any = Redis.from_url(mirror.stack.endpoints.redis_url)
 

@@ -48,7 +48,10 @@ def capture(database: Database, known: list[Shape]) -> Capture:
 
 @pytest.mark.parametrize("follow", [False, True], ids=["as-they-are", "as-advised"])
 def test_every_statement_works_as_it_did(server: str, follow: bool) -> None:
-    """Every statement upon every shape: without us, while we capture, and after we are gone."""
+    """Every statement upon every shape: without us, while we capture, and after we are gone.
+
+    Its time is that of some hundred statements.
+    """
     known = shapes(server)
     with (
         fresh_database(server, "never") as never,

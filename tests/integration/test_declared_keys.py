@@ -92,6 +92,7 @@ def test_a_key_that_no_sql_mends_is_refused(database: Database, ddl: str) -> Non
 
 
 def test_a_declared_key_is_used_shown_and_kept(database: Database, stack: RunningStack) -> None:
+    """Its time is that of a registration, of columns that are followed, and of a removal."""
     database.run(*IDENTIFIED.split(";"), "INSERT INTO t VALUES (1, 'x', 1)")
     refused = run(stack, "source", "add", "keyless", database.dsn, code=1)["error"]
     assert refused["code"] == "SOURCE_NO_PRIMARY_KEY"
