@@ -27,7 +27,7 @@ ALTERED = (7, 450, 999)
 WINDOWS = 8
 """Of these the first six are of the run's own parts, the others of rows that are read once more."""
 TOUCH = """
-CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$
 BEGIN
   IF NEW.type = 'snapshot-window-open' AND (SELECT count(*) FROM fired) < (SELECT most FROM allowed) THEN
     INSERT INTO fired DEFAULT VALUES;
@@ -98,7 +98,7 @@ def test_rows_that_change_all_the_time_are_told_with_what_helps(mirror: Mirror) 
 
 MANY = 10_500
 ONCE = """
-CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$
 BEGIN
   IF NEW.type = 'snapshot-window-open' AND NOT EXISTS (SELECT FROM fired) THEN
     INSERT INTO fired DEFAULT VALUES;

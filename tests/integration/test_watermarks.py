@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 ITEMS = TableId("public", "items")
 TOUCH = """
-CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$
 DECLARE n int;
 BEGIN
   INSERT INTO fired (type, moment) VALUES (NEW.type, TG_WHEN) RETURNING id INTO n;
