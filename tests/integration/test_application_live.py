@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -15,6 +16,7 @@ from headrace.control.watcher import look_now
 from headrace.model.errors import HeadraceError
 from tests.support.application import fit, made, outcomes, shapes, table
 from tests.support.database import fresh_database
+from tests.support.servers import MAJORS, postgres_server
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
 
@@ -23,10 +25,18 @@ pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 NAME = "live"
 
 
+@pytest.fixture(params=MAJORS)
+def server(request: pytest.FixtureRequest, stack: RunningStack) -> Iterator[str]:
+    if request.param == max(MAJORS):
+        yield stack.endpoints.postgres_dsn
+        return
+    with postgres_server(request.param) as dsn:
+        yield dsn
+
+
 def test_every_statement_works_while_its_table_is_mirrored_and_read_anew(
-    context: Context, stack: RunningStack
+    context: Context, stack: RunningStack, server: str
 ) -> None:
-    server = stack.endpoints.postgres_dsn
     known = shapes(server)
     with fresh_database(server, "unwatched") as never, fresh_database(server, NAME) as during:
         for database in (never, during):
