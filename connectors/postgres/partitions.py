@@ -8,6 +8,7 @@ add up: TRUNCATE sets those of living and of dead rows to zero, and counts no de
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,8 @@ _TRIES = 5
 """A question is asked at so many looks. Sessions report the numbers of rows within ten seconds."""
 _LOOKED_INTO = 100
 """So many partitions are read at one look to see that they are empty."""
-_RESTS = 100
-"""So many looks pass before one is read again that took too long, though nothing tells of dead rows."""
+_RESTS_S = 300
+"""So long one is not read again that took too long, though nothing tells of dead rows."""
 # An age beyond two billion transactions is told as one below nought.
 _OF_BEFORE = "age(t.xmin) > age(({}::xid8)::xid) OR age(t.xmin) < 0"
 _OF_BEFORE_COMING = (
@@ -225,7 +226,7 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
     The numbers alone do not prove it: after a crash they are zero for each. They tell when a partition that
     was read has to be read again. One that takes too long, for its many dead rows, was not seen to hold none
     (None); it is read again when upkeep, or their number, tells that some are gone. Where no number tells of
-    dead rows it is read again after some looks.
+    dead rows it is read again after some minutes.
     """
     units, known = now["units"] or {}, (before or {}).get("empty") or {}
     seen: dict[str, list[Any]] = {}
@@ -237,8 +238,7 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
         old = known.get(oid, (None,))
         rests = old[-1] is None and old[:2] == slow and old[2] <= dead
         if rests and not old[2]:
-            rests = old[3] > 0
-            old = [*old[:3], old[3] - 1, None]
+            rests = time.time() < old[3]
         if old[:-1] == mark or rests:
             seen[oid] = old
         elif left:
@@ -247,5 +247,5 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
             if not isinstance(held, Unknown):
                 seen[oid] = [*mark, not held]
             elif held.tried:
-                seen[oid] = [*slow, dead, *([] if dead else [_RESTS]), None]
+                seen[oid] = [*slow, dead, *([] if dead else [int(time.time()) + _RESTS_S]), None]
     return seen

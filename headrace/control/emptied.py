@@ -25,6 +25,7 @@ from headrace.control.verdicts import (
     over,
     record,
     reword,
+    seen_again,
     standing,
 )
 from headrace.model.errors import StackError
@@ -127,10 +128,15 @@ def note_doubt(registry: Registry, entry: SourceEntry, topic: str, trouble: Trou
     """
     said = "or with the whole table, which shows when the connector has confirmed what it has told"
     verdict = Verdict(_IN_DOUBT, f"{trouble.reason}, {said}")
+    if topic not in _wrong(registry, entry):
+        record(registry, entry, [topic], EMPTIED, verdict)
+        return
     again = {one.sink for one in _lost(registry, entry) if one.topic == topic}
-    served = {sink.name for sink in registry.sinks(entry.name) if topic in sink.tables}
-    for sink in served - again if _wrong(registry, entry).get(topic) else (EVERY_SINK,):
-        record(registry, entry, [topic], EMPTIED, verdict, sink=sink)
+    for sink in (sink.name for sink in registry.sinks(entry.name) if topic in sink.tables):
+        if sink in again:
+            seen_again(registry, entry.name, topic, EMPTIED, sink=sink)
+        else:
+            record(registry, entry, [topic], EMPTIED, verdict, sink=sink)
 
 
 def _wrong(registry: Registry, entry: SourceEntry) -> dict[str, set[str]]:
@@ -184,6 +190,8 @@ def judged(
                 over(registry, entry.name, topic, EMPTIED, sink=sink)
             else:
                 reword(registry, entry.name, topic, EMPTIED, verdict, sink=sink)
+        if not told and topic not in _wrong(registry, entry):
+            record(registry, entry, [topic], EMPTIED, verdict)  # for sinks that come later, too
         del left[topic]
     return left
 

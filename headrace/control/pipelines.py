@@ -25,7 +25,7 @@ from headrace.control.claims import installation, owner_file
 from headrace.control.context import Context
 from headrace.control.progress import read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
-from headrace.control.runner import at_rest, runs_now
+from headrace.control.runner import at_rest, engine_state, runs_now
 from headrace.model.errors import SinkError
 from headrace.model.schema import TableId
 
@@ -262,9 +262,14 @@ def resting(context: Context, sink: str) -> str:
     except ValueError:
         return "failed"
     progress = read_progress(context.progress, sink)
-    if progress is None or (progress.state == "stopped" and runs_now(context)):
+    if progress is None or (progress.state == "stopped" and _comes(context)):
         return ""  # an engine that is starting has not come to it yet
     return progress.state if progress.state in ("failed", "stopped") else ""
+
+
+def _comes(context: Context) -> bool:
+    """Return whether an engine is there, or is being started, that takes up its sinks soon."""
+    return runs_now(context) and engine_state(context.progress)["state"] in ("starting", "ready")
 
 
 def _is_worked_on(context: Context, sink: str) -> bool:

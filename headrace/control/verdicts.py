@@ -33,6 +33,7 @@ __all__ = [
     "over",
     "record",
     "reword",
+    "seen_again",
     "standing",
 ]
 
@@ -197,6 +198,14 @@ def reword(
         found = session.get(VerdictEntry, (source, topic, sink, code))
         if found is not None and found.reason != verdict.reason:
             found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
+
+
+def seen_again(registry: Registry, source: str, topic: str, code: str, *, sink: str) -> None:
+    """Note that a verdict was true just now; its words stay, and what earlier runs have healed."""
+    with registry.begin() as session:
+        found = session.get(VerdictEntry, (source, topic, sink, code))
+        if found is not None:
+            found.last_ms = moment(session, source)
 
 
 def over(registry: Registry, source: str, topic: str, code: str, *, sink: str = EVERY_SINK) -> None:

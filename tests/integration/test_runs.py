@@ -196,7 +196,7 @@ def test_a_run_under_writers_is_paused_killed_and_goes_on_while_readers_see_no_g
         with written(database):
             command = [HEADRACE, "resnapshot", "depot", "public.items"]
             command += ["--rows-per-second", "600", "--home", str(context.registry.parent)]
-            client = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            client = begun(command)
             until(lambda: bool(active(Registry(context.registry), "depot")))
             (run,) = active(Registry(context.registry), "depot")
             reading(context, run)
@@ -214,6 +214,15 @@ def test_a_run_under_writers_is_paused_killed_and_goes_on_while_readers_see_no_g
     assert not gaps
     settle(context)
     assert stored(cache) == wanted(database)
+
+
+def begun(command: list[str]) -> subprocess.Popen[bytes]:
+    """Begin a command that ends when its terminal does, whoever let these tests go on without one."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def workers(run: str) -> list[int]:
@@ -367,7 +376,7 @@ def test_a_new_sink_that_is_broken_off_before_its_sweep_is_not_green(
     runs.resnapshot(context, "depot", tables=[ITEMS])
     command = [HEADRACE, "sink", "add", "late", "--kind", "redis", "--source", "depot"]
     command += ["--url", stack.endpoints.redis_url, "--set", "key_prefix=late:", "--set", "format=json"]
-    client = subprocess.Popen([*command, "--home", str(context.registry.parent)], stdin=subprocess.DEVNULL)
+    client = begun([*command, "--home", str(context.registry.parent)])
     until((context.pipelines / "late.json").exists)
     client.send_signal(signal.SIGHUP)
     client.wait()

@@ -95,7 +95,8 @@ class Observer:
             threading.Thread(target=self._lasting, args=(work,), name="observer", daemon=True)
             for work in (self._look, self._judge_newest)
         ]
-        self._began = self._last_look = time.monotonic()
+        self._began = time.monotonic()
+        self._last: dict[str, float] = {}
         sampled = [schema for schema in tables if schema.table.name not in (TABLE, CHANGING)]
         self._samples = Samples(dsn, sampled)
         self._disturbed = _Disturbances()
@@ -107,10 +108,12 @@ class Observer:
         """Sink → how often the table whose columns change was compared by value."""
         self.died = ""
         self.longest_s = 0.0
-        """The longest time in which it did not look."""
+        """The longest time in which it did not look, or did not judge."""
         self.false: list[FalseGreen] = []
         self.last: LagReport | None = None
         self._newest: tuple[float, list[TableLag]] = (0.0, [])
+        self._judged = 0.0
+        """When the look began whose tables were judged last."""
 
     @property
     def blind(self) -> str:
@@ -121,16 +124,19 @@ class Observer:
 
     def start(self) -> None:
         """Begin to look."""
-        self._began = self._last_look = time.monotonic()
+        self._began = time.monotonic()
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
         """Look no more."""
+        for what in ("looked", "judged"):
+            self._note(what)
         self._stop.set()
         for thread in self._threads:
             thread.join(_BLIND_S)
-        self._note_look()
+            if thread.is_alive():
+                self.died = self.died or "it did not end"
         for reader in self._readers.values():
             reader.close()
 
@@ -147,10 +153,11 @@ class Observer:
         """Forget the rows that were sampled: the database went back."""
         self._samples.forget()
 
-    def _note_look(self) -> None:
+    def _note(self, what: str) -> None:
+        """Note that somebody has looked, or judged, just now."""
         now = time.monotonic()
-        self.longest_s = max(self.longest_s, now - self._last_look)
-        self._last_look = now
+        self.longest_s = max(self.longest_s, now - self._last.get(what, self._began))
+        self._last[what] = now
 
     def _lasting(self, work: Callable[[], None]) -> None:
         try:
@@ -166,20 +173,30 @@ class Observer:
         except HeadraceError:
             return
         finally:
-            self._note_look()
+            self._note("looked")
         self.last, self.looks = report, self.looks + 1
         green = [table for table in report.tables if is_green(table)]
         self.greens += bool(green)
         self._newest = (began, green)
 
     def _judge_newest(self) -> None:
-        """Hold each table of the newest green look against its store, by chance first one, then another."""
-        (began, green), self._newest = self._newest, (0.0, [])
-        for table in random.sample(green, len(green)):
-            if self._newest[1]:  # what is younger says more
-                break
-            self._judge(table, began)
+        """Hold each table of the newest look that is called in sync against its store.
+
+        Those of which all is known come first. What is younger says more.
+        """
+        began, green = self._newest
+        if began != self._judged:
+            self._judged = began
+            for table in sorted(green, key=self._order):
+                if self._newest[0] != began:
+                    break
+                self._judge(table, began)
         self._sample()
+        self._note("judged")
+
+    def _order(self, table: TableLag) -> tuple[bool, float]:
+        """Return what puts the tables of which all is known before the others, and either by chance."""
+        return self._tables[table.table].table.name not in (TABLE, CHANGING), random.random()
 
     def _judge(self, table: TableLag, began: float) -> None:
         since = began - GRACE_S
