@@ -10,7 +10,7 @@ from msgspec import structs
 
 from headrace.model.schema import TableId, TableSchema
 from sinks.contract.story import ORDERS, at, delete, order, state
-from sinks.redis import RedisSink, audit, walk
+from sinks.redis import RedisSink, walk
 from sinks.redis.names import Keys
 from tests.support.redis_server import Server, redis_server, until_told
 from tests.support.stack import RunningStack
@@ -25,13 +25,6 @@ OTHERS = replace(ORDERS, table=TableId("public", "others"))
 def server(stack: RunningStack) -> Iterator[Server]:
     with redis_server(stack) as opened:
         yield opened
-
-
-@pytest.fixture
-def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let one walk follow another at once."""
-    monkeypatch.setattr(audit, "_LEAST_REST_S", 0.0)
-    monkeypatch.setattr(audit, "_SHARE", 0)
 
 
 def _fill_again(sink: RedisSink, offset: int) -> None:

@@ -29,13 +29,6 @@ def server(stack: RunningStack) -> Iterator[Server]:
         yield opened
 
 
-@pytest.fixture
-def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let one walk follow another at once."""
-    monkeypatch.setattr(audit, "_LEAST_REST_S", 0.0)
-    monkeypatch.setattr(audit, "_SHARE", 0)
-
-
 @pytest.mark.usefixtures("_no_rest")
 @pytest.mark.parametrize("style", ["json", "hash"])
 def test_a_single_key_that_somebody_deletes_is_missed(server: Server, style: str) -> None:

@@ -5,7 +5,6 @@ Nobody starts anything anew: the points are told by a file, and each that has fi
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.remedy import carry_out, refused
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
+from tests.support.writing import writing
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
 
@@ -101,27 +101,17 @@ def condemn(mirror: Mirror) -> None:
 @contextmanager
 def written(mirror: Mirror) -> Iterator[None]:
     """Have somebody write all the while: rows are changed, come, are replaced and go."""
-    over, done = threading.Event(), list[int]()
 
-    def write() -> None:
-        while not over.wait(0.05):
-            number = len(done)
-            mirror.database.run(
-                f"UPDATE things SET v = 'w{number}' WHERE id = {1 + number % ROWS}",
-                f"INSERT INTO things VALUES ({10_000 + number % 50}, 'new', {number})"
-                " ON CONFLICT (id) DO UPDATE SET n = excluded.n",
-                f"DELETE FROM things WHERE id = {10_000 + (number + 25) % 50}",
-            )
-            done.append(number)
+    def write(number: int) -> None:
+        mirror.database.run(
+            f"UPDATE things SET v = 'w{number}' WHERE id = {1 + number % ROWS}",
+            f"INSERT INTO things VALUES ({10_000 + number % 50}, 'new', {number})"
+            " ON CONFLICT (id) DO UPDATE SET n = excluded.n",
+            f"DELETE FROM things WHERE id = {10_000 + (number + 25) % 50}",
+        )
 
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
+    with writing(write, every_s=0.05):
         yield
-    finally:
-        over.set()
-        writing.join()
-    assert done, "nobody has written"
 
 
 def now(mirror: Mirror, run: ResnapshotEntry) -> ResnapshotEntry:

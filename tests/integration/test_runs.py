@@ -34,6 +34,7 @@ from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
 from tests.support.waiting import ended, settle, until
+from tests.support.writing import writing
 
 pytestmark = [
     pytest.mark.deep,
@@ -294,26 +295,17 @@ def test_connect_is_killed_while_a_run_reads(
 @contextmanager
 def written(database: Database) -> Iterator[None]:
     """Have somebody write all the while, over what one before left."""
-    over = threading.Event()
     database.run("DELETE FROM items WHERE id > 20000")
 
-    def write() -> None:
-        number = 0
-        while not over.wait(0.02):
-            number += 1
-            database.run(
-                f"UPDATE items SET name = 'w{number}' WHERE id = {100 + number % 5_000}",
-                f"DELETE FROM items WHERE id = {20_000 + number - 5}",
-                f"INSERT INTO items (id, name) VALUES ({20_000 + number}, 'new')",
-            )
+    def write(number: int) -> None:
+        database.run(
+            f"UPDATE items SET name = 'w{number}' WHERE id = {100 + number % 5_000}",
+            f"DELETE FROM items WHERE id = {20_000 + number - 4}",
+            f"INSERT INTO items (id, name) VALUES ({20_001 + number}, 'new')",
+        )
 
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
+    with writing(write, every_s=0.02):
         yield
-    finally:
-        over.set()
-        writing.join()
 
 
 def test_the_engine_is_killed_while_a_run_reads_under_writers(
