@@ -8,8 +8,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+
+from pyspark.sql import SparkSession
 
 from headrace.config.logs import begin_log
 from headrace.config.pipeline import EngineSpec
@@ -24,7 +27,10 @@ __all__ = ["main"]
 _log = logging.getLogger("headrace")
 
 _TICK = 0.1
+_LOOK_S = 1.0
 _COLLECT_S = 5.0
+_HANGS_S = 180.0
+"""What takes longer within one turn of the loop hangs: the engine falls silent then, and is started anew."""
 
 
 class _Stop(BaseException):
@@ -56,21 +62,7 @@ def main(spec_path: str) -> int:
         look_rarely()
         # Beside the work: where much waits to be applied, this takes its turn, and the beats must go on.
         threading.Thread(target=warm_up, args=(session,), name="warm-up", daemon=True).start()
-        beat = collected = 0.0
-        while os.getppid() == parent:
-            if time.monotonic() - beat > 1:
-                beat = time.monotonic()
-                if ended(session):
-                    # Whoever started this process starts the next one, with a context of its own.
-                    _log.error("Spark has ended its context: this driver ends, too")
-                    break
-                say("ready")
-                watch.sign_of_life()
-            if time.monotonic() - collected > _COLLECT_S:
-                collected = time.monotonic()
-                collect()
-            watch.tick()
-            time.sleep(_TICK)
+        _serve(session, watch, say, parent)
     except _Stop:
         pass
     finally:
@@ -79,6 +71,31 @@ def main(spec_path: str) -> int:
         say("stopped")
     # Spark's own shutdown waits for threads that no longer matter: everything durable is durable.
     os._exit(0)
+
+
+def _serve(session: SparkSession, watch: Watch, say: Callable[[str], None], parent: int) -> None:
+    """Look after the queries until the process that started this one, or Spark's context, is gone."""
+
+    def alive() -> None:
+        say("ready")
+        watch.sign_of_life()
+
+    looked = collected = 0.0
+    # In a thread beside it: many seconds may pass until the first query is started, and slow is not dead.
+    with beating(alive, most=_HANGS_S) as go_on:
+        while os.getppid() == parent:
+            go_on()
+            if time.monotonic() - looked > _LOOK_S:
+                looked = time.monotonic()
+                if ended(session):
+                    # Whoever started this process starts the next one, with a context of its own.
+                    _log.error("Spark has ended its context: this driver ends, too")
+                    return
+            if time.monotonic() - collected > _COLLECT_S:
+                collected = time.monotonic()
+                collect()
+            watch.tick()
+            time.sleep(_TICK)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ class Watch:
         self._session = session
         self._engine = engine
         self._running: dict[Path, _Running] = {}
+        # Held while one is put in or out, so that nothing is said of what has ended.
+        self._those_running = threading.Lock()
         # Queries that are ending. A store that does not answer may hold one up; the others go on meanwhile.
         self._ending: dict[Path, _Ending] = {}
         # One per sink for good: what a query began before its file changed may still be under way.
@@ -97,9 +99,10 @@ class Watch:
                 self._failed(running, error)
 
     def sign_of_life(self) -> None:
-        """Rewrite every progress file, so that a silent one means a dead engine."""
-        for running in self._running.values():
-            running.progress.write()
+        """Rewrite every progress file, so that a silent one means a dead engine. Any thread may call it."""
+        with self._those_running:
+            for running in self._running.values():
+                running.progress.write()
 
     def stop(self) -> None:
         """Stop all queries; a batch under way is abandoned and runs again next time."""
@@ -124,7 +127,9 @@ class Watch:
 
     def _take_up(self, path: Path, stamp: tuple[int, int]) -> None:
         try:
-            self._running[path] = self._load(path, stamp)
+            running = self._load(path, stamp)
+            with self._those_running:
+                self._running[path] = running
             self._refused.pop(path, None)
         except FileNotFoundError:
             self._tell(path, "removed")  # taken away since; whoever did so waits for this word
@@ -140,7 +145,6 @@ class Watch:
             self._tell(path, "failed", unread)
         except ValueError as error:
             # One sink's file is no reason to stop the others.
-            self._running.pop(path, None)
             if self._refused.get(path) != stamp:
                 self._refused[path] = stamp
                 _log.error("the pipeline file %s says nothing to go by: %s", path, error)
@@ -217,7 +221,8 @@ class Watch:
         running.pause = min(running.pause * 2, _LONGEST_PAUSE)
 
     def _end(self, path: Path, state: str, *, wait_s: float = _SOON_S) -> None:
-        running = self._running.pop(path)
+        with self._those_running:
+            running = self._running.pop(path)
         running.batches.close()
         name = f"end-{running.spec.sink}"
         told = (running, self._turns[path], state)
