@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -26,12 +27,22 @@ app = typer.Typer(
 )
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headrace {version('headrace')}")
+        raise typer.Exit
+
+
 @app.callback()
 def headrace(
     home: Annotated[
         Path | None,
         typer.Option("--home", help="Directory of the stack.", show_default=False),
     ] = None,
+    _: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and end.", callback=_tell_version, is_eager=True),
+    ] = False,
 ) -> None:
     """Keep a search index, a cache and a lake equal to a Postgres database.
 

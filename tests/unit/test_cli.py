@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,11 @@ def test_help_imports_no_client_and_no_engine() -> None:
         "from headrace.cli.main import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass"
     )
     assert not found & (HEAVY | SERVERS)
+
+
+def test_the_version_is_told() -> None:
+    told = CliRunner().invoke(app, ["--version"])
+    assert (told.exit_code, told.stdout) == (0, f"headrace {version('headrace')}\n")
 
 
 def test_lag_imports_no_engine_before_it_begins() -> None:
