@@ -33,7 +33,8 @@ SUITE := $(STORES) $(CONTROL)
 # So that both halves take as long.
 SOURCES := $(wildcard tests/integration/test_source_[a-r]*.py)
 # All long tests take hours of two cores, so they come in parts: each has a stack and a row of docs/evidence.md
-# of its own, can be run alone, and is over within half an hour beside one other.
+# of its own, can be run alone, and is over within half an hour beside one other. They start servers and drivers
+# again and again: a training of two minutes, once for a clone, pays.
 deep-faults-1 := $(wildcard tests/faults/test_[a-d]*.py)
 deep-faults-2 := $(wildcard tests/faults/test_[e-j]*.py)
 deep-faults-3 := $(wildcard tests/faults/test_k*.py)
@@ -87,6 +88,7 @@ deep: $(READY) ## Run the long tests that `make test` leaves out, in parts (make
 	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
 deep-faults-1 deep-faults-2 deep-faults-3 deep-faults-4 deep-faults-5 deep-control-1 deep-control-2 deep-control-3 deep-control-4 deep-control-5 deep-control-6 deep-stores: $(READY)
+	@$(BIN)/python -m headrace.local.training
 	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) $($@) || $(NONE)
 
 test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)

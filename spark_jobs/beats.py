@@ -40,9 +40,10 @@ def beating(
 
     say()
     thread = threading.Thread(target=beat, name="beats", daemon=True)
-    thread.start()
     try:
+        thread.start()
         yield go_on
     finally:
         over.set()
-        thread.join()
+        if thread.ident is not None:  # a signal may come before it is started
+            thread.join()

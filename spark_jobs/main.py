@@ -29,8 +29,8 @@ _log = logging.getLogger("headrace")
 _TICK = 0.1
 _LOOK_S = 1.0
 _COLLECT_S = 5.0
-_HANGS_S = 180.0
-"""What takes longer within one turn of the loop hangs: the engine falls silent then, and is started anew."""
+_HANGS_S = 60.0
+"""What takes longer for one sink hangs: the engine falls silent then, and is started anew."""
 
 
 class _Stop(BaseException):
@@ -94,7 +94,7 @@ def _serve(session: SparkSession, watch: Watch, say: Callable[[str], None], pare
             if time.monotonic() - collected > _COLLECT_S:
                 collected = time.monotonic()
                 collect()
-            watch.tick()
+            watch.tick(go_on)
             time.sleep(_TICK)
 
 

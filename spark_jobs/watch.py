@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,10 +73,15 @@ class Watch:
         self._refused: dict[Path, tuple[int, int]] = {}
         self._take_over()
 
-    def tick(self) -> None:
-        """Compare the files with what runs, and act."""
+    def tick(self, go_on: Callable[[], None] = lambda: None) -> None:
+        """Compare the files with what runs, and act.
+
+        Args:
+            go_on: Called after each sink: one after the other they may take long.
+        """
         files = {path: (s.st_mtime_ns, s.st_ino) for path in self._files() if (s := _stat(path))}
         for path in list(self._running):
+            go_on()
             if path not in files:
                 self._end(path, "removed")
         for path, stamp in files.items():
@@ -88,9 +94,11 @@ class Watch:
             if path not in files and ended.current != "removed":
                 ended.state("removed")
         for path, stamp in files.items():
+            go_on()
             if path not in self._running and path not in self._ending:
                 self._take_up(path, stamp)
         for running in self._running.values():
+            go_on()
             try:
                 self._keep(running)
                 if running.spec.runs:

@@ -56,7 +56,7 @@ def way_out(entry: DeadLetterEntry) -> str:
     policy = f"unheld.{entry.table}.{column[1]}=nearest"
     first = ["headrace", "sink", "set", entry.sink, policy]
     then = ["headrace", "dlq", "replay", "--sink", entry.sink, "--code", entry.code]
-    return f"{command(*first)}; then {command(*then)}"
+    return f"{command(*first)} && {command(*then)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,10 +144,11 @@ def refuse_not_streaming(context: Context, entry: SourceEntry, *, waits: bool = 
         look = connect.settled if waits and not entry.gap else connect.state
         state = look(capture_of(context, entry).connector)
     if not state.running:
+        anew = state.connector == "ABSENT" or state.stuck
         raise SourceError(
             f"The connector of {entry.name} does not stream: {state.words}",
             code="SOURCE_NOT_STREAMING",
-            hint=f"headrace {'recover' if state.connector == 'ABSENT' else 'source resume'} {entry.name}",
+            hint=f"headrace {'recover' if anew else 'source resume'} {entry.name}",
         )
 
 

@@ -25,7 +25,7 @@ from headrace.control.claims import installation, owner_file
 from headrace.control.context import Context
 from headrace.control.progress import read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
-from headrace.control.runner import at_rest, engine_state, runs_now
+from headrace.control.runner import at_rest
 from headrace.model.errors import SinkError
 from headrace.model.schema import TableId
 
@@ -36,7 +36,6 @@ __all__ = [
     "origin_of",
     "orphans",
     "pipeline_of",
-    "resting",
     "rewrite",
     "spec_path",
     "told_of",
@@ -248,35 +247,6 @@ def is_paused(context: Context, sink: str) -> bool:
     return False
 
 
-def resting(context: Context, sink: str) -> str:
-    """Return why a sink applies nothing: paused, failed, removed or stopped; empty when it does.
-
-    Whether it is paused is what it was told, for the engine's word follows a little later.
-    """
-    try:
-        spec = load_pipeline(spec_path(context, sink))
-        if spec.paused or (spec.withheld and not _is_worked_on(context, sink)):
-            return "paused"
-    except FileNotFoundError:
-        return "removed"
-    except ValueError:
-        return "failed"
-    progress = read_progress(context.progress, sink)
-    if progress is None or (progress.state == "stopped" and _comes(context)):
-        return ""  # an engine that is starting has not come to it yet
-    return progress.state if progress.state in ("failed", "stopped") else ""
-
-
-def _comes(context: Context) -> bool:
-    """Return whether an engine is there, or is being started, that takes up its sinks soon."""
-    return runs_now(context) and engine_state(context.progress)["state"] in ("starting", "ready")
-
-
-def _is_worked_on(context: Context, sink: str) -> bool:
-    with worked_on(context, sink) as found:
-        return found
-
-
 def withdraw(context: Context, name: str) -> None:
     """Take the pipeline from the engine and wait until it has let go."""
     spec_path(context, name).unlink(missing_ok=True)
@@ -291,7 +261,7 @@ def withdraw(context: Context, name: str) -> None:
     raise SinkError(
         f"The engine has not let go of sink {name} after {_STOP_S:.0f} s.",
         code="SINK_BUSY",
-        hint="Try again in two minutes: an engine that hangs is replaced by then. See `headrace lag`.",
+        hint="Try again in three minutes: an engine that hangs is replaced by then. See `headrace lag`.",
     )
 
 

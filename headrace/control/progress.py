@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.model.errors import SinkError
-
-__all__ = ["SinkProgress", "TableProgress", "read_progress", "refuse_at_rest", "wait_settled"]
-
-_AT_REST = ("failed", "paused", "removed", "stopped")
+__all__ = ["SinkProgress", "TableProgress", "read_progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,48 +99,3 @@ def read_progress(directory: Path, sink: str) -> SinkProgress | None:
         checked_ms=value.get("checked_ms"),
         applying_since_ms=value.get("applying_since_ms"),
     )
-
-
-def wait_settled(
-    directory: Path, sink: str, ends: Mapping[tuple[str, int], int], *, say: Callable[[str], None]
-) -> None:
-    """Return when the sink has settled partitions up to ``ends``.
-
-    It is patient with a slow sink, not with one at rest.
-
-    Raises:
-        SinkError: When the sink's query does not run (``SINK_AT_REST``).
-    """
-    told = -1
-    while True:
-        progress = read_progress(directory, sink)
-        refuse_at_rest(sink, progress)
-        settled = progress.next_offsets if progress else {}
-        behind = sum(max(0, end - settled.get(place, 0)) for place, end in ends.items())
-        if behind == 0:
-            return
-        if behind != told:
-            say(f"{sink}: {behind:,} records to apply before the sweep")
-            told = behind
-        time.sleep(0.3)
-
-
-def refuse_at_rest(
-    sink: str, progress: SinkProgress | None, *, again: str = "run the same command again"
-) -> None:
-    """Refuse to wait for a sink whose query does not run.
-
-    Args:
-        sink: Its name.
-        progress: What the engine says of it.
-        again: What to do once it runs.
-
-    Raises:
-        SinkError: ``SINK_AT_REST``.
-    """
-    if progress is not None and progress.state in _AT_REST:
-        raise SinkError(
-            f"Sink {sink} is {progress.state}, so what it holds cannot be swept yet.",
-            code="SINK_AT_REST",
-            hint=f"headrace sink resume {sink}; then {again}.",
-        )

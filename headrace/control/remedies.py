@@ -51,8 +51,8 @@ def another_key(
         between: Commands to run before it is taken in.
     """
     if len(source.tables) == 1:  # a source without a table cannot be
-        removing = "".join(f"headrace sink remove {sink.name} --purge; " for sink in sinks)
-        return f"{removing}headrace source remove {source.name}; then add them again"
+        removing = "".join(f"headrace sink remove {sink.name} --purge && " for sink in sinks)
+        return f"{removing}headrace source remove {source.name}  # then add them again"
     others = {one.topic for one in source.tables if one.schema.table != table}
     mirrors = [sink for sink in sinks if sink.tables.keys() - others]
     alone = [sink.name for sink in mirrors if not sink.tables.keys() & others]  # nor can such a sink
@@ -66,13 +66,13 @@ def another_key(
         *between,
         command(*tables, "add", source.name, str(table), *options),
     ]
-    return " && ".join(commands) + (f"; then add {', '.join(alone)} again" if alone else "")
+    return " && ".join(commands) + (f"  # then add {', '.join(alone)} again" if alone else "")
 
 
 def another_name(source: str, sinks: Iterable[str]) -> str:
     """Return what to do when something else on the database's server has the source's name."""
-    removing = "".join(f"headrace sink remove {sink}; " for sink in sinks)
-    return f"{removing}headrace source remove {source}; then add it again under another name"
+    removing = "".join(f"headrace sink remove {sink} && " for sink in sinks)
+    return f"{removing}headrace source remove {source}  # then add it again under another name"
 
 
 @contextmanager

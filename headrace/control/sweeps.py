@@ -9,8 +9,8 @@ from headrace.config.pipeline import Swept
 from headrace.config.request import Request
 from headrace.control.context import Context
 from headrace.control.desk import ask
-from headrace.control.progress import wait_settled
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
+from headrace.control.rest import wait_settled
 from headrace.control.runs.passed import reread
 from headrace.control.runs.repository import active, topics_of
 from headrace.control.verdicts import UNTIL_READ, standing
@@ -74,7 +74,7 @@ def ask_sweep(
             f"{sink} has refused the newest change of {kept:,} of its rows of {name}: a sweep would remove"
             " what it still has of them.",
             code=ROWS_BEHIND,
-            hint=f"headrace dlq list --sink {sink}",
+            hint=f"headrace dlq list --sink {sink} --state all  # have them replayed, or read the table anew",
             table=table.schema.table,
         )
     return Found(told["older"], told["total"], told["removed"], told["refused"], settled)
@@ -123,7 +123,7 @@ def sweep_new_sink(
     if not chosen:
         return
     ends = {(t.topic, n): end for t in chosen for n, end in enumerate(passed[t.topic].ends)}
-    wait_settled(context.progress, entry.name, ends, say=say)
+    wait_settled(context, entry.name, ends, say=say)
     for table in chosen:
         try:
             ask_sweep(context, entry.name, table, passed[table.topic].marks)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.model.errors import SinkError
+from headrace.model.pasted import word
 from sinks.delta.log import Commit, Offsets, commit_path, files_of, read_commit
 from sinks.delta.trouble import LogGap
 
@@ -146,7 +147,7 @@ def foreign(found: Strangers, name: str) -> SinkError:
     return SinkError(
         f"{what} changed rows of {name} in the lake.",
         code="DELTA_FOREIGN_COMMIT",
-        hint=f"Build the table anew from the source: headrace resnapshot SOURCE {name}",
+        hint=f"Build the table anew from the source: headrace resnapshot SOURCE {word(name)}",
     )
 
 

@@ -93,20 +93,20 @@ def missing(path: Path, name: str) -> SinkError:
     return SinkError(
         f"There is no Delta table for {name} at {path}.",
         code="DELTA_TABLE_MISSING",
-        hint=f"Put it back, or build it anew: headrace resnapshot SOURCE {name}",
+        hint=f"Put it back, or build it anew: headrace resnapshot SOURCE {word(name)}",
     )
 
 
 def unreadable_log(path: Path, name: str) -> SinkError:
     """Return the error of a table whose log has a hole, or says what makes no sense."""
-    what = "a commit is missing or damaged"
+    what, again = "a commit is missing or damaged", f"headrace resnapshot SOURCE {word(name)}"
     with suppress(OSError):
         if (gap := missing_commit(path)) is not None:
             what = f"the commit of version {gap} is missing"
     return SinkError(
         f"The log of the lake's table {name} cannot be read: {what}.",
         code="DELTA_LOG_UNREADABLE",
-        hint=f"Restore {path} from a backup, or move it away and run: headrace resnapshot SOURCE {name}",
+        hint=f"Restore {path} from a backup, or move it away and run: {again}",
     )
 
 
@@ -120,7 +120,7 @@ def file_unfit(name: str, what: str) -> SinkError:
     return SinkError(
         f"A data file of {name} in the lake {what}.",
         code="DELTA_FILE_UNREADABLE",
-        hint=f"Restore it from a backup, or build the table anew: headrace resnapshot SOURCE {name}",
+        hint=f"Restore it from a backup, or build the table anew: headrace resnapshot SOURCE {word(name)}",
     )
 
 

@@ -68,7 +68,7 @@ def test_a_recovery_leaves_a_large_table_to_a_run_and_goes_on_where_it_was(stack
         (run,) = active(registry, NAME)
         assert (caught.value.code, caught.value.hint) == (
             "RESNAPSHOT_PAUSED",
-            f"headrace resnapshot resume {run.id}; then headrace recover {NAME}.",
+            f"headrace resnapshot resume {run.id} && headrace recover {NAME}",
         )
         # The small table streams while the large one waits, and the slot is in use.
         mirror.database.run("INSERT INTO small VALUES (3)", "DELETE FROM large WHERE id = 3")

@@ -127,9 +127,9 @@ def test_a_table_of_another_key_keeps_a_source_from_being_recovered_until_it_is_
         "SOURCE_KEY_CHANGED", "The key of public.things is (id, part) now and was (id)."
     )  # fmt: skip
     assert not recover.plan(mirror.context, mirror.name).unfinished
-    commands, _, then = told["hint"].partition("; then ")
-    assert then == "add them again"
-    for command in commands.split("; "):
+    commands, _, then = told["hint"].partition("  # ")
+    assert then == "then add them again"
+    for command in commands.split(" && "):
         carry_out(command, home, mirror.database.run)
     assert mirror.name not in [entry.name for entry in Registry(mirror.context.registry).sources()]
     source.add(mirror.context, mirror.name, mirror.database.dsn)

@@ -68,7 +68,7 @@ def headrace(mirror: Mirror, words: str) -> None:
 def carried_out(mirror: Mirror, remedy: str) -> None:
     """Do what is told, as a person would paste it: SQL into the database, the rest into a shell."""
     assert remedy
-    for step in re.split(r"(?:;|&&)\s*(?:-- then: |then )?", remedy):
+    for step in re.split(r"(?:;|&&)\s*(?:-- then: )?", remedy.partition("  # ")[0]):
         if "headrace " in step:
             headrace(mirror, re.sub(r"^.*?(?=headrace )", "", step).strip("`. "))
         elif step.strip():

@@ -108,7 +108,7 @@ def test_a_source_whose_name_another_database_has_is_not_recovered_but_removed(
             "the slot headrace_shop is that of database staging, not of database prod",
             "database staging",
         )
-        remedy = "headrace source remove shop; then add it again under another name"
+        remedy = "headrace source remove shop  # then add it again under another name"
         assert start_over("shop", hold, []) == remedy
         assert gap_error(context, registry.source("shop"), hold.lost).hint == remedy
         with pytest.raises(SourceError) as caught:

@@ -40,7 +40,7 @@ def test_a_value_that_the_lake_cannot_hold_is_let_in_as_its_letter_tells(stack: 
         listed = json.loads(told("dlq", "list", "--sink", "leaseslake", "--json").stdout)
         (letter,) = listed["letters"]
         assert letter["code"] == "DELTA_VALUE_DATE"
-        first, then = letter["remedy"].split("; then ")
+        first, then = letter["remedy"].split(" && ")
         assert first in told("dlq", "list").stdout
 
         for wrong in ("unheld.public.leases.nobody=null", "path=/elsewhere"):

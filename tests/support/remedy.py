@@ -18,6 +18,7 @@ __all__ = ["bare", "carry_out", "refused", "steps"]
 
 _THEN = " -- then: "
 _OR = "; or "
+_AND = " && "
 _COMMAND = re.compile(r"headrace [^`;]+")
 _HOME = re.compile(r"\bheadrace --home (?:'[^']*'|\S+) ")
 
@@ -32,8 +33,8 @@ def steps(remedy: str) -> tuple[str, list[str]]:
 
     Of several commands it is the last: those before it show what it would give up.
     """
-    statement, _, then = bare(remedy).rpartition(_THEN)
-    then = then.rpartition(_OR)[2]
+    statement, _, then = bare(remedy).partition("  # ")[0].rpartition(_THEN)
+    then = then.rpartition(_OR)[2].rpartition(_AND)[2]
     if (found := _COMMAND.search(then)) is not None:
         return statement, shlex.split(found.group().strip().rstrip("."))[1:]
     return (then if then.rstrip().endswith(";") else statement), []

@@ -29,5 +29,4 @@ def test_what_hangs_gives_no_more_signs_and_what_goes_on_does() -> None:
         elapse(2 * most)
         begun = len(said) + 1  # one may have been begun in time
         stays(lambda: len(said) <= begun, most)
-        go_on()
-        until(lambda: len(said) > begun)
+        until(lambda: (go_on(), len(said) > begun)[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -62,7 +63,7 @@ def commands() -> Iterator[tuple[str, str]]:
     """Yield where it stands, and the words of each command that a text names."""
     for where, text in texts():
         for found in re.finditer(r"\bheadrace ([a-z][^`;,:()\n]*)", text):
-            words = re.split(r"\.(?:\s|$)| -- ", found[1])[0].strip()
+            words = re.split(r"\.(?:\s|$)| -- |  # | && ", found[1])[0].strip()
             if not words.startswith(NO_COMMAND):
                 yield where, words
 
@@ -102,6 +103,17 @@ def test_every_command_that_is_named_can_be_pasted() -> None:
     told = list(commands())
     assert len(told) > 60
     assert not [f"{where}: headrace {words}: {why}" for where, words in told if (why := wrong(words))]
+
+
+def test_what_begins_with_a_command_is_a_line_for_a_shell() -> None:
+    """It may be pasted as a whole: what is no command of it stands behind a # or, behind SQL, a --."""
+    lines = [(where, text.removesuffix(" && ")) for where, text in texts() if text.startswith("headrace ")]
+    said = {
+        where: subprocess.run(["bash", "-n", "-c", line], check=False, capture_output=True, text=True).stderr
+        for where, line in lines
+    }
+    assert len(lines) > 60
+    assert not {where: why for where, why in said.items() if why}
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_one_run_reads_what_is_left_sweeps_no_sink_and_is_waited_for_again(
         large.read_large(job, nothing)
     (run,) = active(job.registry, "shop")
     assert (topics_of(run), run.plan["sinks"], run.plan["estimate"]) == ({TOPIC}, [], 7)
-    assert told.value.hint == f"headrace resnapshot resume {run.id}; then {AGAIN}."
+    assert told.value.hint == f"headrace resnapshot resume {run.id} && {AGAIN}"
 
     def reads(name: str) -> ResnapshotEntry:
         assert name == run.id

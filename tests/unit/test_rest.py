@@ -1,42 +1,53 @@
-"""How long a query rests between two batches."""
+"""Which sinks rest, and what has them apply again."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import time
 
-from spark_jobs.rest import rest_after
+import pytest
 
-_SECONDS = st.floats(0, 10)
+from headrace.control.context import Context
+from headrace.control.pipelines import spec_path
+from headrace.control.rest import refuse_at_rest, resting
+from headrace.model.errors import SinkError
+from headrace.observe import pidfile
+from spark_jobs.progress import Progress, replace_json
+from tests.unit.test_engine_files import spec
 
-
-def test_a_busy_lake_commits_once_a_second() -> None:
-    assert rest_after(200, 0.3, pace=1.0) == 0.7
-    assert rest_after(200, 0.6, pace=1.0) == 0.5  # longer than the pace leaves: as any busy sink
-    assert rest_after(200, 2.0, pace=1.0) == 0.5
-
-
-def test_a_lake_that_is_done_at_once_hardly_waits() -> None:
-    assert rest_after(200, 0.03, pace=1.0) == 0.12
-    assert rest_after(200, 0.0, pace=1.0) == 0.0
-
-
-@given(st.integers(0, 50), _SECONDS, _SECONDS)
-def test_few_changes_know_no_rest(records: int, took: float, pace: float) -> None:
-    assert rest_after(records, took, pace) == 0.0
+TAKE_OVER = "headrace sink resume SINK --take-over"
+OTHERS = {
+    "code": "SINK_FENCED",
+    "message": "It is another's.",
+    "hint": "headrace sink resume SINK --take-over",
+}
 
 
-def test_a_sink_without_a_pace_rests_only_where_much_comes_in_and_takes_long() -> None:
-    assert rest_after(200, 0.3, pace=0.0) == 0.3
-    assert rest_after(200, 0.2, pace=0.0) == 0.0
-    assert rest_after(50, 0.3, pace=0.0) == 0.0
+@pytest.fixture
+def told(context: Context) -> Progress:
+    """Return what the engine tells of a sink that has a pipeline file; no engine runs."""
+    pipeline = spec(context.run)
+    replace_json(spec_path(context, "cache"), pipeline.model_dump(mode="json"))
+    return Progress(context.progress / "cache.json", pipeline)
 
 
-@given(st.integers(0, 10_000), _SECONDS, _SECONDS)
-def test_no_rest_is_longer_than_the_pace_or_half_a_second(records: int, took: float, pace: float) -> None:
-    assert 0.0 <= rest_after(records, took, pace) <= max(pace, 0.5)
+def test_a_sink_that_failed_is_refused_with_what_mends_it(context: Context, told: Progress) -> None:
+    told.state("failed", OTHERS)
+    with pytest.raises(SinkError) as refused:
+        refuse_at_rest(context, "cache", again="headrace recover shop")
+    assert refused.value.code == "SINK_AT_REST"
+    assert refused.value.hint == "headrace sink resume cache --take-over && headrace recover shop"
+    assert OTHERS["message"] in refused.value.message
 
 
-@given(st.integers(2_001, 10**6), _SECONDS, _SECONDS)
-def test_a_backlog_knows_no_rest(records: int, took: float, pace: float) -> None:
-    assert rest_after(records, took, pace) == 0.0
+@pytest.mark.parametrize(
+    ("guarded", "ago_s", "rests"), [(True, 1, ""), (True, 60, "stopped"), (False, 1, "stopped")]
+)
+def test_a_driver_that_ended_a_moment_ago_is_followed_by_another(
+    context: Context, told: Progress, guarded: bool, ago_s: int, rests: str
+) -> None:
+    told.state("stopped")
+    ended_ms = int((time.time() - ago_s) * 1000)
+    replace_json(context.progress / "engine.json", {"state": "stopped", "pid": 0, "updated_ms": ended_ms})
+    if guarded:
+        pidfile.write(context.run / "engine.pid")
+    assert resting(context, "cache") == rests

@@ -138,7 +138,7 @@ def _on(job: Job, run: ResnapshotEntry, error: HeadraceError) -> str:
     """Return how the recovery goes on after what ended the wait for its run."""
     again = recover(job.name)
     if error.code == "RESNAPSHOT_PAUSED":
-        return f"headrace resnapshot resume {run.id}; then {again}."
+        return f"headrace resnapshot resume {run.id} && {again}"
     if run.phase == Phase.ABORTED.value:
         return again
     if run.phase != Phase.FAILED.value:

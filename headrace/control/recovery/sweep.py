@@ -8,11 +8,12 @@ from functools import partial
 
 from headrace.control.differences import Differences, compare
 from headrace.control.pipelines import is_paused
-from headrace.control.progress import SinkProgress, read_progress, refuse_at_rest
+from headrace.control.progress import SinkProgress, read_progress
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.left_out import LeftOut, Why, left_out, refusal, why
 from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.remedies import recover
+from headrace.control.rest import refuse_at_rest
 from headrace.control.sink import opened_sink, tables_of, wait_running
 from headrace.control.sweeps import ask_sweep
 from headrace.control.verdicts import UNARRIVED, State, standing
@@ -132,8 +133,8 @@ def _wait_stored(job: Job, name: str, store: Sink, tables: Sequence[SourceTableE
     out: dict[str, Why] = {}
     told, moved = -1, time.monotonic()
     while job.has(name):
+        refuse_at_rest(job.context, name, again=recover(job.name))
         progress = read_progress(job.context.progress, name)
-        refuse_at_rest(name, progress, again=recover(job.name))
         troubles, now = _troubles(progress, waiting.values()), time.monotonic()
         since = {topic: since.get(topic, now) for topic in troubles}
         late = {topic: troubles[topic] for topic, began in since.items() if now - began > _PATIENCE_S}

@@ -12,9 +12,9 @@ from headrace.control.capture import source_of
 from headrace.control.context import Context
 from headrace.control.fitness import in_words_of, refuse_not_streaming, refuse_unfit, unfit_now
 from headrace.control.kafka import Kafka
-from headrace.control.pipelines import resting
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.remedies import recover
+from headrace.control.rest import resting, way_back
 from headrace.control.runner import ensure_engine, runs_now
 from headrace.control.runs import markers
 from headrace.control.runs.left_out import Why, choose, raise_left_out, tell
@@ -391,9 +391,8 @@ def _refuse_at_rest(context: Context, run: ResnapshotEntry) -> None:
         if sink.name in run.plan.get("shadows", {}) and run.phase == Phase.SWEEPING.value:
             continue  # the run itself has it rest, while the shadow takes the target's place
         if state := resting(context, sink.name):
+            why, way = way_back(context, sink.name, state)
+            said = f"Sink {sink.name} is {state}, so what it holds cannot be swept yet. {why}".strip()
             raise SinkError(
-                f"Sink {sink.name} is {state}, so what it holds cannot be swept yet."
-                f" Run {run.id} goes on by itself when it runs.",
-                code="SINK_AT_REST",
-                hint=f"headrace sink resume {sink.name}",
+                f"{said} Run {run.id} goes on by itself when it runs.", code="SINK_AT_REST", hint=way
             )

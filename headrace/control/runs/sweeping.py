@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.control.capture import source_of
-from headrace.control.pipelines import resting
 from headrace.control.progress import SinkProgress, read_progress
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew
+from headrace.control.rest import resting
 from headrace.control.runs.asking import refuse_hidden
 from headrace.control.runs.job import Job, Paused
 from headrace.control.runs.left_out import TablesUnread, leave_out

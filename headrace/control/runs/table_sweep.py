@@ -8,13 +8,14 @@ from contextlib import suppress
 from headrace.config.pipeline import PipelineSpec, Swept
 from headrace.control.pipelines import rewrite
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
+from headrace.control.remedies import read_anew
 from headrace.control.runs.counted import NOTHING_GOES, refuse_unseen
 from headrace.control.runs.job import Aborted, Job, Paused
 from headrace.control.runs.repository import SWEEP_LARGE, change, count, is_swept
 from headrace.control.runs.shadowing import pipeline_of, shadowed, switch
-from headrace.control.sweeps import Found, ask_sweep
+from headrace.control.sweeps import ROWS_BEHIND, Found, ask_sweep
 from headrace.control.verdicts import State, Verdict, healed, over, record
-from headrace.model.errors import UsageError
+from headrace.model.errors import SinkError
 from headrace.observe.failpoints import hit
 
 __all__ = ["mine_of", "remember", "sweep_table"]
@@ -30,7 +31,7 @@ def mine_of(job: Job, entry: SinkEntry) -> list[SourceTableEntry]:
 
 def sweep_table(
     job: Job, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry
-) -> UsageError | None:
+) -> SinkError | None:
     """Have the store remove the rows that were not seen; return why not, when it would remove too much.
 
     Raises:
@@ -43,17 +44,12 @@ def sweep_table(
     limit = None if run.plan.get("sweep_many") else (_LARGE_ROWS, _LARGE_SHARE)
     shadow = shadowed(run, entry.name, table.topic)
     writer = pipeline_of(run, entry.name, table) if shadow else entry.name
-    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
-    if found.refused:  # there is something to remove
-        refuse_unseen(job, writer, table, marks)
-        known = _goes(job.run, entry, name)
-        # Of a sweep that was broken off some are gone already.
-        _expect(job, entry, name, max(found.older, known))
-        try:
-            found = ask_sweep(job.context, writer, table, marks, limit, job.refuse_rest)
-        except (Aborted, Paused):  # it was not begun
-            _expect(job, entry, name, known)
-            raise
+    try:
+        found = _ask(job, entry, writer, table, marks, limit)
+    except SinkError as error:
+        if error.code == ROWS_BEHIND:
+            _tell_behind(job, run, entry, table)
+        raise
     hit("run.swept", entry.kind)
     if found.refused:
         _expect(job, entry, name, 0)
@@ -65,7 +61,8 @@ def sweep_table(
         return refused
     if shadow:
         switch(job.context, run, entry, table)
-    over(job.registry, run.source, table.topic, SWEEP_LARGE, sink=entry.name)
+    for code in (SWEEP_LARGE, ROWS_BEHIND):
+        over(job.registry, run.source, table.topic, code, sink=entry.name)
     healed(job.registry, run.source, table.topic, entry.name, run.begun_ms)
     job.registry.completed(entry.name, table.topic, run.begun_ms)
     hit("run.healed", entry.kind)
@@ -77,6 +74,37 @@ def sweep_table(
     count(job.registry, job.name, entry.name, swept=swept, written=before + written)
     hit("run.counted", entry.kind)
     return None
+
+
+def _ask(
+    job: Job,
+    entry: SinkEntry,
+    writer: str,
+    table: SourceTableEntry,
+    marks: list[int],
+    limit: tuple[int, float] | None,
+) -> Found:
+    """Look what would go; if it is something, and may, have it removed."""
+    name = str(table.schema.table)
+    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
+    if found.refused:  # there is something to remove
+        refuse_unseen(job, writer, table, marks)
+        known = _goes(job.run, entry, name)
+        # Of a sweep that was broken off some are gone already.
+        _expect(job, entry, name, max(found.older, known))
+        try:
+            found = ask_sweep(job.context, writer, table, marks, limit, job.refuse_rest)
+        except (Aborted, Paused):  # it was not begun
+            _expect(job, entry, name, known)
+            raise
+    return found
+
+
+def _tell_behind(job: Job, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
+    """Note that rows which are gone stay until those that the sink has refused are whole."""
+    reason = f"run {run.id} could not remove rows that are gone: the sink has refused newer changes of some"
+    verdict = Verdict(State.DEGRADED, reason, read_anew(job.source, [table.schema]))
+    record(job.registry, job.source, [table.topic], ROWS_BEHIND, verdict, sink=entry.name)
 
 
 def _expect(job: Job, entry: SinkEntry, table: str, rows: int) -> None:
@@ -94,7 +122,7 @@ def _goes(run: ResnapshotEntry, entry: SinkEntry, table: str) -> int:
 
 def _refused(
     job: Job, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry, found: Found
-) -> UsageError:
+) -> SinkError:
     name = table.schema.table
     remedy = f"headrace resnapshot resume {run.id} --sweep-many"
     said = f"{found.older:,} of {found.total:,} rows of {name}"
@@ -102,7 +130,7 @@ def _refused(
     verdict = Verdict(State.DEGRADED, reason, remedy)
     record(job.registry, job.source, [table.topic], SWEEP_LARGE, verdict, sink=entry.name)
     hit("run.refused", entry.kind)
-    return UsageError(f"The sweep of {entry.name} would remove {said}.", code=SWEEP_LARGE, hint=remedy)
+    return SinkError(f"The sweep of {entry.name} would remove {said}.", code=SWEEP_LARGE, hint=remedy)
 
 
 def remember(job: Job, entry: SinkEntry) -> None:

@@ -162,7 +162,7 @@ def _refusal(run: str, busy: Sequence[TableId], whole_rows: Mapping[TableId, str
     return TablesUnread(
         f"Rows of {', '.join(map(str, busy))} {said}",
         code="RESNAPSHOT_ROWS_BUSY",
-        hint=f"{statements} -- then: {again}" if statements else f"{again}  -- when they change less often",
+        hint=f"{statements} -- then: {again}" if statements else f"{again}  # when they change less often",
         tables={table: Why(f"Rows of {table} {said}", alter, alone=False) for table, alter in full.items()},
     )
 
