@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from enum import Enum
 from typing import Any
 
 from connectors.base import Keys, Source
 from headrace.config.source import SourceSettings
 from headrace.control.capture import settings_of
-from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
+from headrace.control.registry import Adding, Registry, SinkEntry, SourceEntry, now_ms
 from headrace.control.sink_settings import checked_settings
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
 from sinks import registry as kinds
 
 __all__ = [
-    "Adding",
     "asked_sink",
     "begun_sink",
     "begun_source",
@@ -26,15 +24,6 @@ __all__ = [
     "sink_exists",
     "source_exists",
 ]
-
-
-class Adding(Enum):
-    """How far the command that adds a source or a sink has come."""
-
-    REGISTERED = "registered"
-    """Nothing is at work yet: given again, the command removes what it finds and begins anew."""
-    STARTED = "started"
-    """It is at work: given again, the command waits for what is left to do."""
 
 
 def note(registry: Registry, entry: SourceEntry | SinkEntry, adding: Adding | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from sqlalchemy import JSON, ForeignKey, UniqueConstraint
@@ -10,6 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from headrace.model.schema import TableSchema
 
 __all__ = [
+    "Adding",
     "Base",
     "DeadLetterEntry",
     "DeadLetterFile",
@@ -23,6 +25,17 @@ __all__ = [
     "VerdictEntry",
     "WatchEntry",
 ]
+
+
+class Adding(Enum):
+    """How far the command that adds a source or a sink has come, or that it is being removed."""
+
+    REGISTERED = "registered"
+    """Nothing is at work yet: given again, the command removes what it finds and begins anew."""
+    STARTED = "started"
+    """It is at work: given again, the command waits for what is left to do."""
+    GOING = "going"
+    """A source is being removed: no sink may be added to it. Given again, that goes on."""
 
 
 class Base(DeclarativeBase):
@@ -56,7 +69,7 @@ class SourceEntry(Base):
     heard: Mapped[int | None]
     """Up to where the connector's notifications were read."""
     adding: Mapped[str | None]
-    """How far the ``add`` has come, an :class:`~headrace.control.adding.Adding`; None when it has ended."""
+    """How far the ``add`` has come, an :class:`~headrace.control.entries.Adding`; None when it has ended."""
     left_out: Mapped[dict[str, Any] | None]
     """``tables``: those of the captured schemas that were there and not chosen, or were declined since, as
     schema and name. None until a look has noted them."""

@@ -20,6 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from sqlalchemy.schema import CreateColumn
 
 from headrace.control.entries import (
+    Adding,
     Base,
     DeadLetterEntry,
     DeadLetterFile,
@@ -36,6 +37,7 @@ from headrace.model.errors import EnvironmentError_, UsageError
 from headrace.model.pasted import word
 
 __all__ = [
+    "Adding",
     "DeadLetterEntry",
     "DeadLetterFile",
     "JournalEntry",

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.config.pipeline import SchemaPolicy, write_private
 from headrace.config.source import valid_name
 from headrace.control import deadletters
-from headrace.control.adding import Adding, asked_sink, begun_sink, is_same_sink, note, sink_exists
+from headrace.control.adding import asked_sink, begun_sink, is_same_sink, note, sink_exists
 from headrace.control.alone import only_one
 from headrace.control.captured import captured_of
 from headrace.control.claims import owner_file, refuse_own, strangers
@@ -32,7 +32,7 @@ from headrace.control.pipelines import (
     working_on,
 )
 from headrace.control.progress import read_progress
-from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
+from headrace.control.registry import Adding, Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
 from headrace.control.runs.shadowing import discard_of_sink
@@ -42,7 +42,7 @@ from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
 from headrace.control.taking_back import take_back
 from headrace.control.targets import begin, create, missing, refuse_shared
 from headrace.control.verdicts import TAKEN_BACK, over
-from headrace.model.errors import SinkError, SourceError, naming
+from headrace.model.errors import SinkError, SourceError, UsageError, naming
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks import registry as kinds
@@ -86,7 +86,8 @@ def add(
 
     Raises:
         UsageError: When the name, the kind, the settings or the target are taken or invalid. One that a
-            killed command has registered is gone on with, or begun anew, when the same is asked for.
+            killed command has registered is gone on with, or begun anew, when the same is asked for. When the
+            source is being removed (``SOURCE_GOING``).
         SinkError: When the store is unfit or the query fails to start.
     """
     valid_name(name, of="sink")
@@ -195,6 +196,13 @@ def _register(registry: Registry, entry: SinkEntry, undo: ExitStack) -> None:
         if session.get(SinkEntry, entry.name) is not None:
             undo.pop_all()
             raise sink_exists(entry.name)
+        source = session.get(SourceEntry, entry.source)
+        if source is None or source.adding == Adding.GOING.value:
+            raise UsageError(
+                f"The source {entry.source} is being removed.",
+                code="SOURCE_GOING",
+                hint=f"headrace source remove {entry.source}",
+            )
         session.add(entry)
     undo.callback(_unregister, registry, entry.name)
 

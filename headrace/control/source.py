@@ -11,7 +11,7 @@ from dataclasses import replace
 from connectors import registry as kinds
 from connectors.base import WHILE_AWAY, Capture, Keys, Source
 from headrace.config.source import SourceSettings, valid_name
-from headrace.control.adding import Adding, begun_source, is_same_source, note, source_exists
+from headrace.control.adding import begun_source, is_same_source, note, source_exists
 from headrace.control.alone import only_one
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
@@ -24,10 +24,10 @@ from headrace.control.kafka import Kafka
 from headrace.control.lost import password_left
 from headrace.control.newcomers import listed
 from headrace.control.pipelines import orphans, withdraw
-from headrace.control.registry import Registry, SourceEntry, SourceTableEntry, now_ms
+from headrace.control.registry import Adding, Registry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.runner import ensure_engine
 from headrace.control.source_check import is_remains, refuse_taken
-from headrace.control.source_remove import Say, let_go, remove, stop_and_forget, unregister
+from headrace.control.source_remove import Say, close, let_go, remove, stop_and_forget, unregister
 from headrace.control.streaming import wait_streaming
 from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
@@ -145,16 +145,25 @@ def add(
             if large:
                 say(f"a run is to read {', '.join(map(str, large))}: `headrace resnapshot list`")
             if wait:
-                try:
-                    wait_streaming(context, name, again="add the source again", say=say)
-                except KeyboardInterrupt:
-                    undo.pop_all()
-                    raise
+                _wait(context, registry, name, undo, say)
             undo.pop_all()
         _added(registry, entry)
     if wait:
         wait_loaded(context, name, say)
     return entry
+
+
+def _wait(context: Context, registry: Registry, name: str, undo: ExitStack, say: Say) -> None:
+    """Wait until a new source streams; it is kept when somebody waits no more, or a sink reads from it."""
+    try:
+        wait_streaming(context, name, again="add the source again", say=say)
+    except KeyboardInterrupt:
+        undo.pop_all()
+        raise
+    except HeadraceError:
+        if not close(registry, name):
+            undo.pop_all()
+        raise
 
 
 def _is_gone_on_with(

@@ -6,19 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from sqlalchemy import select
+
 from connectors.base import Capture, Left, Source
+from headrace.control.adding import note
 from headrace.control.alone import only_one
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.debts import forget
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry, SourceEntry
+from headrace.control.registry import Adding, Registry, SinkEntry, SourceEntry
 from headrace.control.remedies import then
 from headrace.control.topics import topics_of
 from headrace.model.errors import SourceError, StackError, UsageError
 
-__all__ = ["Say", "let_go", "refuse_used", "remove", "stop_and_forget", "unregister"]
+__all__ = ["Say", "close", "let_go", "refuse_used", "remove", "stop_and_forget", "unregister"]
 
 Say = Callable[[str], None]
 """Told one sentence per step; for people."""
@@ -66,8 +69,40 @@ def let_go(
     """Do what :func:`remove` does; for a command that keeps others away itself."""
     registry = Registry(context.registry)
     entry = registry.source(name)
-    refuse_used(registry, name)
-    apart: list[str] = []
+    before = entry.adding
+    if not close(registry, name):
+        refuse_used(registry, name)
+    try:
+        return _let_go(context, registry, entry, say, leave_database, leave_connect)
+    except BaseException:
+        note(registry, entry, Adding(before) if before else None)
+        raise
+
+
+def close(registry: Registry, name: str) -> bool:
+    """Have no sink be added to a source that goes; return whether none reads from it.
+
+    Nothing is noted of one that a sink reads from.
+    """
+    with registry.begin() as session:
+        found = session.get(SourceEntry, name)
+        if found is None:
+            return True
+        if session.scalars(select(SinkEntry.name).where(SinkEntry.source == name)).first() is not None:
+            return False
+        found.adding = Adding.GOING.value
+        return True
+
+
+def _let_go(
+    context: Context,
+    registry: Registry,
+    entry: SourceEntry,
+    say: Say,
+    leave_database: bool,
+    leave_connect: bool,
+) -> Left:
+    name, apart = entry.name, list[str]()
     source, capture = source_of(context, entry), capture_of(context, entry)
     connector = capture.connector
     again = f"headrace source remove {name}"

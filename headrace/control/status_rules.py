@@ -17,7 +17,7 @@ from headrace.control.limits import kafka_forgets, slot_is_near_its_end
 from headrace.control.looks import LOOKS_EVERY_S
 from headrace.control.observation import SinkSeen, SourceSeen
 from headrace.control.progress import TableProgress
-from headrace.control.registry import SinkEntry, SourceTableEntry
+from headrace.control.registry import Adding, SinkEntry, SourceTableEntry
 from headrace.control.remedies import another_key, read_anew, waiting_for
 from headrace.control.snapshot import MOST_ATTEMPTS
 from headrace.control.verdicts import EVERY_SINK, FIRST_LOAD, ORDER, RESTARTED, State, Verdict
@@ -120,6 +120,10 @@ def _connector(seen: SourceSeen) -> Verdict | None:
     if connector.connector in ("PAUSED", "STOPPED"):
         return Verdict(State.PAUSED, "the source is paused; the database keeps its WAL", resume)
     if connector.connector == "ABSENT":
+        if seen.entry.adding == Adding.GOING.value:
+            return Verdict(
+                State.FAILED, "`source remove` has not come to its end", f"headrace source remove {name}"
+            )
         begun = "`source add` has not come to its end: give it again if it was killed"
         return Verdict(State.FAILED, begun if seen.entry.adding else "Connect has lost the connector", anew)
     if not seen.loaded and not seen.attempts:

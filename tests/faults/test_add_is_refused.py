@@ -12,7 +12,8 @@ from headrace.config.source import SourceSettings
 from headrace.control import sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry
-from headrace.model.errors import StackError
+from headrace.control.source_remove import stop_and_forget
+from headrace.model.errors import SourceError, StackError, UsageError
 from tests.faults.test_add_is_killed import GOODS, SINK_STEPS, SOURCE_STEPS
 from tests.support.database import Database, fresh_database
 from tests.support.leftovers import left_by_sink, left_by_source
@@ -64,6 +65,41 @@ def test_source_add_is_refused(
     assert left_by_source(context, database, NAME) == {}
     source.add(context, NAME, database.dsn, settings=BEAT)
     assert NAME in [entry.name for entry in Registry(context.registry).sources()]
+
+
+def test_a_source_from_which_a_sink_reads_by_now_is_kept(
+    context: Context, database: Database, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        sink.add(context, NAME, "redis", settings=store_settings(stack, NAME)["redis"], source=NAME)
+        raise SourceError("the database was started anew", code="CONNECTOR_FAILED")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "wait_streaming", fails)
+        with pytest.raises(SourceError) as refused:
+            source.add(context, NAME, database.dsn, settings=BEAT)
+    assert refused.value.code == "CONNECTOR_FAILED"
+    source.add(context, NAME, database.dsn, settings=BEAT)
+    settle(context)
+
+
+def test_no_sink_is_added_to_a_source_that_is_being_removed(
+    context: Context, database: Database, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.add(context, NAME, database.dsn, settings=BEAT)
+    settings = store_settings(stack, NAME)["redis"]
+    refused: list[str] = []
+
+    def meanwhile(*arguments: Any) -> None:
+        with pytest.raises(UsageError) as told:
+            sink.add(context, NAME, "redis", settings=settings, source=NAME)
+        refused.append(told.value.code)
+        stop_and_forget(*arguments)
+
+    monkeypatch.setattr("headrace.control.source_remove.stop_and_forget", meanwhile)
+    source.remove(context, NAME)
+    assert refused == ["SOURCE_GOING"]
+    assert left_by_source(context, database, NAME) == {}
 
 
 @pytest.mark.parametrize("kind", ["elasticsearch", "redis", "delta"])

@@ -32,6 +32,7 @@ LATER = {
     "SOURCE_LOCKED": "who holds a lock at that moment",
     "SINK_NOT_STARTED": "an engine that does not come up",
     "SINK_AT_REST": "a sink that somebody pauses meanwhile",
+    "SOURCE_GOING": "a removal meanwhile",
     "SOURCE_RECOVERED": "a recovery meanwhile",
     "SINK_DEFERS": "a store that is busy at that moment",
 }

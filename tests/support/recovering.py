@@ -12,7 +12,7 @@ import pytest
 from headrace.config.pipeline import write_private
 from headrace.control.context import Context
 from headrace.control.entries import RecoveryEntry
-from headrace.control.pipelines import pipeline_of, spec_path, withhold
+from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withhold
 from headrace.control.recovery import hand_over, left_out, sweep
 from headrace.control.recovery.job import Job
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry, now_ms
@@ -145,7 +145,8 @@ def filled(job: Job, sink: str, *schemas: TableSchema) -> Broken:
 
 
 def says(job: Job, sink: str, troubles: dict[str, dict[str, Any]], behind: int = 0) -> None:
-    """Let the engine say how the tables do."""
+    """Let the engine say how the tables do; it runs the sink's query."""
+    rewrite(job.context, sink, lambda _: {"withheld": False})
     progress = {
         "sink": sink,
         "state": "running",

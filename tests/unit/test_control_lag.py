@@ -286,8 +286,8 @@ def test_a_source_whose_name_another_database_s_slot_has_is_to_be_added_under_an
     assert _one(source).remedy == "headrace recover shop"
     source = replace(source, hold=replace(hold(), elsewhere="database staging"))
     assert _one(source).remedy == (
-        f"headrace sink remove {SINK.entry.name}; headrace source remove shop;"
-        " then add it again under another name"
+        f"headrace sink remove {SINK.entry.name} && headrace source remove shop"
+        "  # then add it again under another name"
     )
 
 

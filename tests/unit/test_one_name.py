@@ -15,12 +15,12 @@ from connectors import registry as kinds
 from connectors.base import BOUNDED_CONVERTER, Capture, Left
 from headrace.config.source import SourceSettings
 from headrace.control import epochs, sink, sink_tables, source, source_remove
-from headrace.control.adding import Adding, note
+from headrace.control.adding import note
 from headrace.control.capture import secret_of
 from headrace.control.connect import ConnectorState
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka, Topic
-from headrace.control.registry import Registry, SinkEntry
+from headrace.control.registry import Adding, Registry, SinkEntry
 from headrace.control.targets import create
 from headrace.control.verdicts import first_loaded
 from headrace.model.errors import HeadraceError
