@@ -7,7 +7,6 @@ log at that look. A verdict stands meanwhile, so that a run which begins then he
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +16,7 @@ from connectors.watch import Sight, Trouble
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry, VerdictEntry
 from headrace.control.remedies import read_anew
+from headrace.control.truncates import Told, Truncates
 from headrace.control.verdicts import (
     EMPTIED,
     EVERY_SINK,
@@ -24,9 +24,9 @@ from headrace.control.verdicts import (
     Verdict,
     over,
     record,
-    reword,
     seen_again,
     standing,
+    worsen,
 )
 from headrace.model.errors import StackError
 
@@ -35,15 +35,9 @@ __all__ = ["UNREAD", "Doubt", "Emptied", "ends_now", "held", "in_doubt", "judged
 UNREAD = "PARTITION_UNREAD"
 """Code of a table of which it is not known yet whether partitions have lost rows, or brought some."""
 
-_TRUNCATE = b'"op":"t"'
-"""In a record of a truncate, and in few others: a column of that name may hold that value."""
 _IN_DOUBT = State.CATCHING_UP
 _READS_S = 2.0
 """A look reads what was told for so long; the next one goes on."""
-_TOLD = 1_000
-"""So many truncates of a table are remembered, the newest."""
-_IDS = 1 << 32
-"""The catalogue's numbers of transactions begin anew after so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +46,19 @@ class Doubt:
 
     Args:
         since: Up to where its topic was read, by partition; first where it ended before that happened.
-        position: Where the log was when it was seen.
+        position: Where the log was when it was seen; None when that was not known.
         by: The first and the last transaction that may have done it, of each partition; equal ones once.
         reason: What is wrong when none of them is told.
         until: Where the topic ended when the connector had confirmed all; None before.
-        told: The transactions of the truncates that were read so far.
+        told: What was read so far.
     """
 
     since: Sequence[int]
-    position: int
+    position: int | None
     by: Sequence[Sequence[int]]
     reason: str
     until: Sequence[int] | None = None
-    told: Sequence[int] = ()
+    told: Told = field(default_factory=Told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +76,10 @@ class Emptied:
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Emptied:
         """Read what :meth:`as_dict` returned, or nothing."""
-        doubts = {topic: Doubt(**told) for topic, told in kept.get("doubts", {}).items()}
+        doubts = {
+            topic: Doubt(**{**doubt, "told": Told.of(doubt["told"])})
+            for topic, doubt in kept.get("doubts", {}).items()
+        }
         return cls(kept.get("ends", {}), doubts)
 
     def as_dict(self) -> dict[str, Any]:
@@ -113,7 +110,7 @@ def in_doubt(registry: Registry, entry: SourceEntry, before: Emptied, sight: Sig
         topic = topics.get(trouble.table)
         if trouble.unless is None or topic is None or wrong.get(topic) == set():
             continue
-        position, by = sight.hold.flushed or 0, list(trouble.unless)
+        position, by = sight.hold.flushed, list(trouble.unless)
         known = doubts.get(topic) or Doubt(before.ends.get(topic, ()), position, (), trouble.reason)
         every = [*(one for one in known.by if one != by), by]
         doubts[topic] = replace(known, position=position, by=every, until=None)
@@ -175,6 +172,9 @@ def judged(
     schemas = {table.topic: table.schema for table in entry.tables}
     left, until_s = dict(doubts), time.monotonic() + _READS_S
     for topic, doubt in doubts.items():
+        if doubt.position is None:  # a server that recovers does not tell it
+            left[topic] = replace(doubt, position=sight.hold.flushed)
+            continue
         if doubt != before.doubts.get(topic) or (sight.hold.confirmed or 0) < doubt.position:
             continue
         try:
@@ -183,15 +183,12 @@ def judged(
             continue
         if read.since != read.until:
             continue
-        told = all(any(_within(one, first, last) for one in read.told) for first, last in doubt.by)
-        verdict = Verdict(State.RESYNC_REQUIRED, doubt.reason, read_anew(entry, [schemas[topic]]))
-        for sink in [sink for where, sink in _doubted(registry, entry) if where == topic]:
-            if told:
+        if all(read.told.did(first, last) for first, last in doubt.by):
+            for sink in [sink for where, sink in _doubted(registry, entry) if where == topic]:
                 over(registry, entry.name, topic, EMPTIED, sink=sink)
-            else:
-                reword(registry, entry.name, topic, EMPTIED, verdict, sink=sink)
-        if not told and topic not in _wrong(registry, entry):
-            record(registry, entry, [topic], EMPTIED, verdict)  # for sinks that come later, too
+        else:
+            verdict = Verdict(State.RESYNC_REQUIRED, doubt.reason, read_anew(entry, [schemas[topic]]))
+            worsen(registry, entry.name, topic, EMPTIED, _IN_DOUBT, verdict)
         del left[topic]
     return left
 
@@ -200,7 +197,7 @@ def _read_on(kafka: Kafka, topic: str, doubt: Doubt, until_s: float) -> Doubt:
     """Return a doubt with what more was read of its topic: up to a monotonic time, one record at least."""
     ends = [place for _, place in sorted(kafka.ends([topic]).items())]
     highs = [high for _, high in ends]
-    since, told = [], list(doubt.told)
+    since, told = list[int](), Truncates(doubt.told, {last for _, last in doubt.by})
     for partition, (low, high) in enumerate(ends):
         start = doubt.since[partition] if partition < len(doubt.since) else low
         since.append(max(low, start if start <= high else low))
@@ -209,21 +206,12 @@ def _read_on(kafka: Kafka, topic: str, doubt: Doubt, until_s: float) -> Doubt:
         until = [min(known, high) for known, high in zip(doubt.until, highs, strict=True)]
     for partition, end in enumerate(until):
         for message in kafka.records(topic, partition, since[partition], end):
-            told += _told_in(message.value() or b"")
+            told.read(message.value() or b"")
             since[partition] = (message.offset() or 0) + 1
             if time.monotonic() >= until_s and since[partition] < end:
-                return replace(doubt, since=since, until=until, told=told[-_TOLD:])
+                return replace(doubt, since=since, until=until, told=told.told)
         since[partition] = end
-    return replace(doubt, since=since, until=until, told=told[-_TOLD:])
-
-
-def _told_in(record: bytes) -> list[int]:
-    """Return the transaction of the truncate that a record tells of; nothing of any other record."""
-    if _TRUNCATE not in record:
-        return []
-    value = json.loads(record)
-    transaction = (value.get("source") or {}).get("txId")
-    return [int(transaction)] if value.get("op") == "t" and transaction is not None else []
+    return replace(doubt, since=since, until=until, told=told.told)
 
 
 def held(
@@ -245,8 +233,3 @@ def held(
         if table.schema.table in sight.parted
     }
     return Emptied(told_from, doubts)
-
-
-def _within(transaction: int, first: int, last: int) -> bool:
-    """Return whether a transaction is one from ``first`` to ``last``, by numbers that begin anew."""
-    return (transaction - first) % _IDS <= (last - first) % _IDS

@@ -200,6 +200,29 @@ def reword(
             found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
 
 
+def worsen(registry: Registry, source: str, topic: str, code: str, doubt: State, verdict: Verdict) -> None:
+    """Have what stands in doubt of a table be certain, at sinks that come later as well; else do nothing.
+
+    It is as old as the doubt, so that a run which began after that heals it. Sinks at which nothing of it
+    stands any more are right.
+    """
+    with registry.begin() as session:
+        query = select(VerdictEntry).where(
+            VerdictEntry.source == source, VerdictEntry.topic == topic, VerdictEntry.code == code
+        )
+        every = session.scalars(query).all()
+        mine = [found for found in every if found.state == doubt.value]
+        for found in mine:
+            found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
+        if not mine or any(found.sink == EVERY_SINK for found in every):
+            return
+        sinks = session.scalars(select(SinkEntry).where(SinkEntry.source == source))
+        right = {sink.name for sink in sinks if topic in sink.tables} - {found.sink for found in every}
+        told = {name: getattr(mine[0], name) for name in ("source", "topic", "code", *_KEPT)}
+        healed_ms = dict.fromkeys(right, moment(session, source))
+        session.add(VerdictEntry(**told, sink=EVERY_SINK, last_ms=mine[0].last_ms, healed=healed_ms))
+
+
 def seen_again(registry: Registry, source: str, topic: str, code: str, *, sink: str) -> None:
     """Note that a verdict was true just now; its words stay, and what earlier runs have healed."""
     with registry.begin() as session:

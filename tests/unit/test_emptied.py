@@ -73,6 +73,53 @@ def look(registry: Registry, topic: Topic, before: Emptied, *troubles: Trouble) 
     return Emptied.of(json.loads(kept))
 
 
+def record_of(op: str, transaction: int, lsn: int) -> bytes:
+    told = {"op": op, "source": {"txId": transaction, "lsn": lsn}}
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("first", ["row", "truncate"])
+@pytest.mark.parametrize(
+    ("truncate", "row", "lsn", "left"),
+    [
+        (75, 78, 9, ["resync_required"]),
+        (75, 78, 3, []),
+        (75, 90, 9, []),
+        (75, 75, 9, []),
+        (80, 79, 9, []),
+    ],
+    ids=["between", "before", "after", "the same transaction", "the last one"],
+)
+def test_a_truncate_that_rows_have_followed_is_not_what_removed_those(
+    registry: Registry, truncate: int, row: int, lsn: int, left: list[str], first: str
+) -> None:
+    """Of a topic of several partitions the row may be read before."""
+    topic = Topic(0)
+    topic.told += [record_of("t", truncate, 5), record_of("c", row, lsn)][:: 1 if first == "truncate" else -1]
+    before = look(registry, topic, Emptied(), EMPTIED)
+    while before.doubts:
+        before = look(registry, topic, before)
+    assert [verdict.state for verdict in standing(registry, "shop")] == left
+
+
+def test_what_is_seen_while_a_server_recovers_is_judged_when_the_log_is_known(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, at = Topic(1), [None, 100, 100]
+    monkeypatch.setattr(
+        "tests.unit.test_emptied.sight",
+        lambda *troubles: SimpleNamespace(
+            troubles=troubles, hold=SimpleNamespace(flushed=at[0], confirmed=60), parted=(TABLE,)
+        ),
+    )
+    before = look(registry, topic, Emptied(), EMPTIED)
+    at[0] = 100
+    for _ in range(3):
+        before = look(registry, topic, before)
+    assert before.doubts[TOPIC].position == 100
+    assert [verdict.state for verdict in standing(registry, "shop")] == ["catching_up"]
+
+
 @pytest.mark.parametrize(("by", "left"), [(75, []), (90, ["resync_required"])])
 def test_records_that_take_many_looks_are_read_once(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, by: int, left: list[str]
@@ -164,6 +211,31 @@ def test_a_sink_that_was_healed_stays_so_when_the_whole_table_is_truncated(
     for name in ("one", "two"):
         healed(registry, "shop", TOPIC, name, 2**53)
     assert stands() == []
+
+
+@pytest.mark.parametrize("sinks", [("one",), ("one", "two")])
+def test_what_a_run_has_healed_meanwhile_is_not_wrong_again(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, sinks: tuple[str, ...]
+) -> None:
+    """It has read the table since; that may be while the topic is read."""
+    with registry.begin() as session:
+        for name in ("one", "two"):
+            fields: dict[str, Any] = {"settings": {}, "incomplete": {}, "incomplete_ms": {}, "created_ms": 1}
+            session.add(SinkEntry(name=name, kind="memory", source="shop", tables={TOPIC: {}}, **fields))
+    topic = Topic(1)
+    before = look(registry, topic, Emptied(), EMPTIED)
+    begun_ms = registry.moment("shop")
+    read_on = emptied._read_on
+
+    def meanwhile(*arguments: Any) -> Any:
+        for name in sinks:
+            healed(registry, "shop", TOPIC, name, begun_ms)
+        return read_on(*arguments)
+
+    monkeypatch.setattr(emptied, "_read_on", meanwhile)
+    look(registry, topic, before)
+    healed(registry, "shop", TOPIC, "two", begun_ms)
+    assert not standing(registry, "shop")
 
 
 def test_a_run_that_began_before_a_partition_was_emptied_heals_nothing_of_that(registry: Registry) -> None:
