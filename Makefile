@@ -56,7 +56,7 @@ NONE = $(if $(PYTEST_ARGS),[ $$? -eq 5 ],false)
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo up down status test unit stores control deep $(DEEP) test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
+.PHONY: help demo up down status test unit stores control deep $(DEEP) trained test-deep storm e2e faults bench bench-full profile-sink lint types fmt docs golden lock clean distclean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -87,9 +87,11 @@ deep: $(READY) ## Run the long tests that `make test` leaves out, in parts (make
 	    $(MAKE) -k -j2 HASHSEED=$(HASHSEED) $(DEEP) && \
 	    $(BIN)/python -m tests.support.tally --few "$$HEADRACE_TEST_TALLY"
 
-deep-faults-1 deep-faults-2 deep-faults-3 deep-faults-4 deep-faults-5 deep-control-1 deep-control-2 deep-control-3 deep-control-4 deep-control-5 deep-control-6 deep-stores: $(READY)
-	@$(BIN)/python -m headrace.local.training
+deep-faults-1 deep-faults-2 deep-faults-3 deep-faults-4 deep-faults-5 deep-control-1 deep-control-2 deep-control-3 deep-control-4 deep-control-5 deep-control-6 deep-stores: $(READY) trained
 	@$(PYTEST) -m "deep and not fresh" --durations=15 $(if $(MINUTES),--minutes $(MINUTES)) $($@) || $(NONE)
+
+trained: $(READY)
+	@$(BIN)/python -m headrace.local.training
 
 test-deep: $(READY) ## Run the simulation with fresh seeds for HEADRACE_TEST_BUDGET_SECS seconds (600)
 	@$(BIN)/python -m tests.property

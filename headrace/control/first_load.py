@@ -9,8 +9,10 @@ deleted before the next one: the tables are read anew.
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Callable, Collection
+from typing import TextIO
 
 from connectors.base import Capture
 from headrace.control.alone import somebody_works
@@ -120,23 +122,38 @@ def read_again(context: Context, registry: Registry, kafka: Kafka, name: str) ->
     """
     if registry.source(name).loaded_ms is not None:
         return False
-    with (context.run / f"load-{name}.lock").open("a") as lock:
+    with (context.run / f"load-{name}.lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         entry = registry.source(name)
         capture = capture_of(context, entry)
-        if entry.loaded_ms is not None or not _is_passed_over(kafka, capture, entry):
+        lock.seek(0)
+        begun = lock.read() == str(entry.created_ms)  # and its process has died before the connector went on
+        passed_over = _is_passed_over(kafka, capture, entry)
+        if entry.loaded_ms is not None or not (begun or passed_over):
             return False
         with Connect(context.connect_url) as connect:
-            if connect.state(capture.connector).connector in ("PAUSED", "STOPPED", "ABSENT"):
+            state = connect.state(capture.connector).connector
+            goes_on = begun and state == "STOPPED"
+            if not goes_on and (not passed_over or state in ("PAUSED", "STOPPED", "ABSENT")):
                 return False
+            _write(lock, str(entry.created_ms))
             connect.halt(capture.connector, again=f"headrace source resume {name}")
             topics = [table.topic for table in entry.tables]
             told = sorted({topic for (topic, _), (_, high) in kafka.ends(topics).items() if high})
             record(registry, entry, told, RESTARTED, _begun_again(entry))
             registry.heard(entry, kafka.committed(capture.notifications)[1], in_gap=True)
             connect.resume(capture.connector)
+            _write(lock, "")
     registry.note(f"source {name}", "initial snapshot begun again", why="it was passed over")
     return True
+
+
+def _write(file: TextIO, text: str) -> None:
+    """Have a file say this and nothing else, also after a crash."""
+    file.truncate(0)
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _is_passed_over(kafka: Kafka, capture: Capture, entry: SourceEntry) -> bool:

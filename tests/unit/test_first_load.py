@@ -236,3 +236,57 @@ def test_who_finds_a_first_load_ended_beside_another_says_nothing_that_is_healed
         assert standing(registry, "shop") == []
     else:
         assert step > 4, "the other has not come between"
+
+
+class _Worker:
+    """A connector whose task was stopped, or that streams; it says what it was told."""
+
+    def __init__(self, state: str) -> None:
+        self.at, self.told = state, list[str]()
+        self.dies = False
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def state(self, name: str) -> Any:
+        return SimpleNamespace(connector=self.at)
+
+    def halt(self, name: str, *, again: str) -> None:
+        self.at = "STOPPED"
+        self.told.append("halt")
+        if self.dies:
+            raise KeyboardInterrupt
+
+    def resume(self, name: str) -> None:
+        self.at = "RUNNING"
+        self.told.append("resume")
+
+
+def test_a_load_that_was_to_be_begun_again_is_so_after_a_kill(
+    registry: Registry, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connector rests then, and nobody has paused it."""
+    worker, kafka = _Worker("RUNNING"), OneTopic()
+    with registry.begin() as session:
+        session.get_one(SourceEntry, "shop").loaded_ms = None
+    monkeypatch.setattr(
+        first_load, "capture_of", lambda *_: SimpleNamespace(connector="c", notifications="n")
+    )
+    monkeypatch.setattr(first_load, "Connect", lambda _: worker)
+    monkeypatch.setattr(first_load, "_is_passed_over", lambda *_: worker.told == [])
+    monkeypatch.setattr(kafka, "committed", lambda *_: ([], 9), raising=False)
+    context.run.mkdir(parents=True)
+
+    def again() -> bool:
+        return first_load.read_again(context, registry, kafka.as_kafka, "shop")
+
+    worker.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        again()
+    worker.dies = False
+    assert again()
+    assert (worker.at, worker.told) == ("RUNNING", ["halt", "halt", "resume"])
+    worker.at = "STOPPED"
+    assert not again(), "somebody else has stopped it"
