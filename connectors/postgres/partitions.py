@@ -238,7 +238,7 @@ def seen_empty(before: Table | None, now: Table, ask: Asking) -> dict[str, list[
         old = known.get(oid, (None,))
         rests = old[-1] is None and old[:2] == slow and old[2] <= dead
         if rests and not old[2]:
-            rests = time.time() < old[3]
+            rests = 0 < old[3] - time.time() <= _RESTS_S  # clocks are set back
         if old[:-1] == mark or rests:
             seen[oid] = old
         elif left:

@@ -179,6 +179,7 @@ def _is_gone_on_with(
         let_go(context, entry.name, say)
         return False
     say("going on with what a command that was killed has started")
+    ensure_engine(context)  # the machine may have been started anew since
     try:
         if wait:
             wait_streaming(context, entry.name, again="add the source again", say=say)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import psycopg
 
@@ -103,12 +104,12 @@ class Observer:
         self._contents = Contents(dsn, CHANGING)
         self.looks = self.greens = 0
         self.checked: Counter[str] = Counter()
-        """Sink → how often it was asked about a table that was called in sync."""
+        """Sink and how much of a table is known → how often one was asked about that was called in sync."""
         self.compared: Counter[str] = Counter()
         """Sink → how often the table whose columns change was compared by value."""
         self.died = ""
-        self.longest_s = 0.0
-        """The longest time in which it did not look, or did not judge."""
+        self._longest_s: dict[str, float] = {}
+        self._asked: dict[tuple[str, str], float] = {}
         self.false: list[FalseGreen] = []
         self.last: LagReport | None = None
         self._newest: tuple[float, list[TableLag]] = (0.0, [])
@@ -120,7 +121,10 @@ class Observer:
         """Return why what was found is not to be relied on; empty when it is."""
         if self.died:
             return f"the observer died: {self.died}"
-        return f"nobody looked for {self.longest_s:.0f} s" if self.longest_s > _BLIND_S else ""
+        blind = [
+            f"nobody {what} for {long:.0f} s" for what, long in self._longest_s.items() if long > _BLIND_S
+        ]
+        return ", ".join(blind)
 
     def start(self) -> None:
         """Begin to look."""
@@ -156,7 +160,8 @@ class Observer:
     def _note(self, what: str) -> None:
         """Note that somebody has looked, or judged, just now."""
         now = time.monotonic()
-        self.longest_s = max(self.longest_s, now - self._last.get(what, self._began))
+        passed = now - self._last.get(what, self._began)
+        self._longest_s[what] = max(self._longest_s.get(what, 0.0), passed)
         self._last[what] = now
 
     def _lasting(self, work: Callable[[], None]) -> None:
@@ -182,21 +187,31 @@ class Observer:
     def _judge_newest(self) -> None:
         """Hold each table of the newest look that is called in sync against its store.
 
-        Those of which all is known come first. What is younger says more.
+        One of which all is known and one of which rows were sampled come in turn, and first those that were
+        not asked about for long: a newer look, of which more can be said, breaks this one off.
         """
         began, green = self._newest
         if began != self._judged:
             self._judged = began
-            for table in sorted(green, key=self._order):
+            for table in self._in_turn(green):
                 if self._newest[0] != began:
                     break
+                self._asked[table.sink, table.table] = began
                 self._judge(table, began)
         self._sample()
         self._note("judged")
 
-    def _order(self, table: TableLag) -> tuple[bool, float]:
-        """Return what puts the tables of which all is known before the others, and either by chance."""
-        return self._tables[table.table].table.name not in (TABLE, CHANGING), random.random()
+    def _in_turn(self, tables: Sequence[TableLag]) -> list[TableLag]:
+        def asked(table: TableLag) -> tuple[float, float]:
+            return self._asked.get((table.sink, table.table), 0.0), random.random()
+
+        oldest = sorted(tables, key=asked)
+        known = [table for table in oldest if self._is_known(table)]
+        others = [table for table in oldest if not self._is_known(table)]
+        return [table for pair in zip_longest(known, others) for table in pair if table is not None]
+
+    def _is_known(self, table: TableLag) -> bool:
+        return self._tables[table.table].table.name in (TABLE, CHANGING)
 
     def _judge(self, table: TableLag, began: float) -> None:
         since = began - GRACE_S
@@ -211,7 +226,7 @@ class Observer:
             return
         if wrong is None:
             return
-        self.checked[table.sink] += 1
+        self.checked[f"{table.sink} {'whole' if self._is_known(table) else 'by samples'}"] += 1
         if wrong:
             at = round(began - self._began, 1)
             self.false.append(FalseGreen(at, table.sink, table.table, "; ".join(wrong[:5])))

@@ -38,7 +38,7 @@ class Storm:
         faults: Action → how often it struck.
         changes: Rows the people and the witness changed.
         looks, greens: Looks at lag; those with a table in sync.
-        checked: Sink → tables in sync that were checked there.
+        checked: Sink, and whether all of a table is known → tables in sync that were checked there.
         compared: Sink → how often the table whose columns change was compared there by value.
         blind: Why the looks are not to be relied on; empty when they are.
         false_greens: Looks that said in sync of a table that was not.
@@ -127,7 +127,11 @@ def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
         changes=changes + field.witness.written,
         looks=found.looks,
         greens=found.greens,
-        checked={sink: found.checked[sink] for sink in field.sinks},
+        checked={
+            place: found.checked[place]
+            for sink in field.sinks
+            for place in (f"{sink} whole", f"{sink} by samples")
+        },
         compared={sink: found.compared[sink] for sink in field.sinks},
         blind=found.blind,
         false_greens=tuple(asdict(false) for false in found.false),
