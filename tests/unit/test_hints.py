@@ -35,8 +35,13 @@ def _text(node: ast.AST) -> str | None:
     return None
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    """Yield where it stands and what it says, of every text that is no docstring."""
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """Return where it stands and what it says, of every text that is no docstring."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
