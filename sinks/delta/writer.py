@@ -49,6 +49,7 @@ _MANY_SMALL = 32
 _SEVERAL_SMALL = 4
 _MANY_HIDDEN = 0.1
 _MOST_HIDDEN = 0.25
+_BURIED_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class TableWriter:
         if kept.partial:
             fresh = fill(fresh, shape, [batch.changes[n] for n in written.tolist()], kept)
         if len(fresh) or touched:
-            self._join(draft, self._crowd(touched))
+            self._join(draft, self._crowd([place.file for place in touched]))
         draft.add(fresh)
 
     def _encoded(self, shape: Shape, batch: _Batch, verdict: Verdict) -> pa.Table:
@@ -243,9 +244,9 @@ class TableWriter:
             if not hide:
                 draft.add(without(part, within(gone, start, len(part))))
 
-    def _crowd(self, touched: Sequence[Found]) -> Sequence[DataFile]:
+    def _crowd(self, touched: Sequence[DataFile]) -> Sequence[DataFile]:
         """Return which small files, beside those touched, have to be joined lest they become ever more."""
-        known = {place.file.path for place in touched}
+        known = {file.path for file in touched}
         few = [file for file in self.table.files.values() if file.small and file.path not in known]
         tiny = [file for file in few if file.tiny]
         if len(few) >= _MANY_SMALL:
@@ -269,21 +270,25 @@ class TableWriter:
         return pa.concat_tables(taken)
 
     def _truncate(self, floor: int, version: int) -> int:
-        touched, keys = [], []
-        for file in self.table.files.values():
-            rows, names = self.index.older(self.table.path, file, floor, version)
-            if len(rows):
-                touched.append(Found(file, rows, np.zeros_like(rows), np.zeros_like(rows)))
-                keys += names.to_pylist()
-        if touched:
-            self.tombstones.bury(keys, [version] * len(keys))
-            with self._draft() as draft:
-                for place in touched:
-                    self._take_out(place, draft, Kept({}))
+        removed, touched = 0, []
+        with self._draft() as draft:
+            # A file at a time: a table may have more keys than there is room for.
+            for file in list(self.table.files.values()):
+                rows, keys = self.index.older(self.table.path, file, floor, version)
+                if len(rows):
+                    for start in range(0, len(keys), _BURIED_AT_ONCE):
+                        names = keys.slice(start, _BURIED_AT_ONCE).to_pylist()
+                        self.tombstones.bury(names, [version] * len(names))
+                    nobody = np.broadcast_to(np.int64(0), rows.shape)
+                    self._take_out(Found(file, rows, nobody, nobody), draft, Kept({}))
+                    removed += len(rows)
+                    touched.append(file)
+            if touched:
                 self._join(draft, self._crowd(touched))
                 self._commit(draft)
+        if touched:
             self._vacuum()
-        return len(keys)
+        return removed
 
     def _count(self, floor: int, version: int | None) -> int:
         if version is None:
