@@ -16,7 +16,7 @@ from headrace.model.pasted import word
 from sinks.delta.log import Commit, Offsets, commit_path, files_of, read_commit
 from sinks.delta.trouble import LogGap
 
-__all__ = ["Strangers", "foreign", "seen_between", "went_back"]
+__all__ = ["Strangers", "change_before_ours", "foreign", "seen_between", "went_back"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,26 @@ def seen_between(log: Path, known: int, now: int) -> Strangers:
             found = Strangers() if commit.whole else found
         elif commit.changes_data:
             found = _after(log, found, commit, known)
+    return found
+
+
+def change_before_ours(log: Path, now: int) -> Commit | None:
+    """Return the first commit of others that changed rows of a table which we made and have not written to.
+
+    None where there is none, or where the log does not tell any more how the table began.
+    """
+    found: Commit | None = None
+    for version in range(now + 1):
+        try:
+            commit = read_commit(log, version)
+        except LogGap:
+            return None
+        if commit.ours and (commit.changes_data or commit.whole):
+            return None
+        if version == 0 and not commit.ours:
+            return None
+        if commit.changes_data and found is None:
+            found = commit
     return found
 
 

@@ -17,7 +17,7 @@ from sinks.delta.evolve import evolve
 from sinks.delta.features import refuse_unknown
 from sinks.delta.files import DataFile, Needed, count_rows, sync_all, unfit_file
 from sinks.delta.log import Conflict, Offsets, append, by_library, commit_path, drop_torn, mark_of
-from sinks.delta.strangers import foreign, seen_between, went_back
+from sinks.delta.strangers import Strangers, change_before_ours, foreign, seen_between, went_back
 from sinks.delta.there import refuse_other
 from sinks.delta.trouble import READING, LogGap, file_unfit, missing, named
 from sinks.delta.vacuum import retention_seconds
@@ -131,6 +131,29 @@ class LakeTable:
         self.refresh()
         if changed:
             self.force_all()
+
+    def add_columns(self, wanted: pa.Schema) -> None:
+        """Add the columns that are wanted and not there.
+
+        A table that others have taken back to a version before a column came lacks it, though not a row.
+        """
+        there = set(self.schema.names)
+        lacking = [field for field in wanted if field.name not in there]
+        if lacking:
+            evolve(self.delta, self.path, (), pa.schema(lacking))
+            self._delta = None
+            self.refresh()
+            self.force_all()
+
+    def refuse_rows_before_ours(self) -> None:
+        """Refuse what others wrote to a table before we have written a row, or put in its place.
+
+        Raises:
+            SinkError: ``DELTA_FOREIGN_COMMIT``; ``DELTA_PATH_TAKEN``: it is another table.
+        """
+        refuse_other(self.delta, self.path, self.name)
+        if self.rows and (commit := change_before_ours(self._log, self.version)) is not None:
+            raise foreign(Strangers(commit), self.name)
 
     def needed_files(self) -> frozenset[Needed]:
         """Return the files of the version seen last: data and vectors."""

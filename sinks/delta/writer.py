@@ -93,6 +93,7 @@ class TableWriter:
     tidied: float = 0.0
     settled: Callable[[], Offsets] = dict
     lock: threading.RLock = field(default_factory=threading.RLock)
+    _written: bool = False
 
     def apply(self, shape: Shape, changes: Sequence[Change]) -> list[Outcome]:
         """Apply changes, at most one per key; return their outcomes in order.
@@ -174,6 +175,10 @@ class TableWriter:
     def _apply(
         self, shape: Shape, changes: Sequence[Change], keys: pa.Array, versions: np.ndarray
     ) -> list[Outcome]:
+        if not self._written:
+            self.table.refuse_rows_before_ours()
+            self._written = True
+        self.table.add_columns(shape.arrow)
         found = self._find(keys)
         rows: np.ndarray = np.zeros(len(changes), np.int64)
         for place in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from headrace.model.errors import SinkError
 from headrace.model.outcome import APPLIED
 from sinks.contract.story import ORDERS, at, expected, order, state
-from tests.support.lake_story import TOPIC, rebuild, told
+from tests.support.lake_story import TOPIC, Story, rebuild, told
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "hiding"])
 
@@ -322,3 +323,59 @@ def test_a_table_that_others_tidy_now_and_then_and_whose_old_log_they_remove_is_
     assert story.stored == 23
     story.batch(order(50, at(24)))
     story.is_whole()
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_rows_that_others_write_to_a_table_before_its_first_row_are_noticed_with_it(
+    tmp_path: Path, restarted: bool
+) -> None:
+    story = Story(tmp_path)
+    DeltaTable(story.path).alter.set_table_description("theirs")
+    _append(DeltaTable(story.path))
+    if restarted:
+        story.restart()
+    for _ in range(2):
+        with pytest.raises(SinkError) as caught:
+            story.sink.apply(ORDERS, [order(1, at(0))])
+        assert caught.value.code == "DELTA_FOREIGN_COMMIT"
+        assert caught.value.table == ORDERS.table
+        assert "version 2" in caught.value.message
+        story.restart()
+    story.changes.append(order(1, at(0)))
+    rebuild(story)
+    story.is_whole()
+    story.restart()
+    story.batch(order(2, at(1)))
+    story.is_whole()
+
+
+def test_rows_of_others_that_are_gone_again_before_the_first_row_do_no_harm(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    _append(DeltaTable(story.path))
+    DeltaTable(story.path).delete()
+    story.restart()
+    story.batch(order(1, at(0)))
+    story.is_whole()
+
+
+def test_rows_of_others_in_a_table_without_ours_go_with_a_sweep(tmp_path: Path) -> None:
+    """What `sink add` does with a table that an earlier sink has left."""
+    story = Story(tmp_path)
+    _append(DeltaTable(story.path))
+    story.restart()
+    story.sink.prepare(ORDERS)
+    assert story.sink.truncate(ORDERS, at(0, epoch=1)) == 1
+    assert story.sink.apply(ORDERS, [order(1, at(0, epoch=1))]) == [APPLIED]
+    assert state(story.sink, ORDERS) == expected(ORDERS, [order(1, at(0, epoch=1))])
+
+
+def test_a_table_that_others_put_where_ours_had_no_row_yet_is_not_written_to(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    shutil.rmtree(story.path)
+    write_deltalake(story.path, pa.table({"id": pa.array([77], pa.int64())}))
+    story.restart()
+    with pytest.raises(SinkError) as caught:
+        story.sink.apply(ORDERS, [order(1, at(0))])
+    assert caught.value.code == "DELTA_PATH_TAKEN"
+    assert caught.value.table == ORDERS.table
+    assert DeltaTable(story.path).version() == 0
