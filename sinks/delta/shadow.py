@@ -13,6 +13,7 @@ from headrace.observe.disk import make_folder, sync
 from sinks.delta.evolve import rewritten
 from sinks.delta.log import by_library
 from sinks.delta.table import LakeTable
+from sinks.delta.there import refuse_other
 
 __all__ = ["replace_table"]
 
@@ -22,9 +23,14 @@ def replace_table(shadow: LakeTable, path: Path, lost: Path) -> None:
 
     Where there is no table that this sink may write to, the other one's directory becomes it; what was there
     is moved into ``lost``. Whatever others have done to the table before is undone by this.
+
+    Raises:
+        SinkError: ``DELTA_PATH_TAKEN``: there is a table of something else.
     """
     shadow.refresh()
     table = _readable(path)
+    if table is not None:
+        refuse_other(table, path, shadow.name)
     if table is None:
         make_folder(path.parent)
         if path.exists():

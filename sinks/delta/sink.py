@@ -361,7 +361,8 @@ class DeltaSink:
         own(self._root, self.name)
         mine, other = self._writer(schema.table), shadow._writer(schema.table)
         mine.tombstones.add(other.tombstones)
-        replace_table(other.table, mine.table.path, shadow._root / ASIDE / "lost")
+        with about_table(schema):
+            replace_table(other.table, mine.table.path, shadow._root / ASIDE / "lost")
         failpoints.hit("switch.page", self.kind)
         if other.table.path.is_dir():
             shutil.rmtree(other.table.path)

@@ -379,3 +379,13 @@ def test_a_table_that_others_put_where_ours_had_no_row_yet_is_not_written_to(tmp
     assert caught.value.code == "DELTA_PATH_TAKEN"
     assert caught.value.table == ORDERS.table
     assert DeltaTable(story.path).version() == 0
+
+
+def test_a_shadow_takes_the_place_of_no_table_of_others(tmp_path: Path) -> None:
+    story = told(False, tmp_path)
+    shutil.rmtree(story.path)
+    write_deltalake(story.path, pa.table({"id": pa.array([77], pa.int64())}))
+    with pytest.raises(SinkError) as caught:
+        rebuild(story)
+    assert (caught.value.code, caught.value.table) == ("DELTA_PATH_TAKEN", ORDERS.table)
+    assert DeltaTable(story.path).version() == 0
