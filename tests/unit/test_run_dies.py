@@ -9,12 +9,15 @@ import pytest
 
 from headrace.control.context import Context
 from headrace.control.registry import SourceTableEntry
-from headrace.control.runs import table_sweep
+from headrace.control.runs import table_sweep, worker
 from headrace.control.runs.counted import NOTHING_GOES
 from headrace.control.runs.job import Job
-from headrace.control.runs.repository import change, count
-from headrace.control.runs.sweeping import sweep
+from headrace.control.runs.repository import Phase, change, count
+from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
+from headrace.control.runs.wishes import go_on
 from headrace.control.sweeps import Found
+from headrace.control.verdicts import standing
+from headrace.model.errors import SinkError
 from tests.unit.test_run_sweeping import A, B, C, Shop, swept_here
 
 
@@ -103,3 +106,38 @@ def test_what_the_one_that_died_waited_for_is_not_said_any_more(shop: Shop) -> N
     change(shop.registry, shop.job.name, reason="waits until the initial snapshot is complete")
     shop.job.say("")
     assert shop.job.run.reason == ""
+
+
+def said(shop: Shop) -> set[tuple[str, str]]:
+    """Return sink and topic of what stands as read and not swept."""
+    return {(found.sink, found.topic) for found in standing(shop.registry, "shop") if found.code == UNSWEPT}
+
+
+def test_what_a_run_had_said_at_its_end_is_over_when_it_goes_on_and_sweeps(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has failed in its sweep, and its process is killed before that is noted of the run itself."""
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    shop.refuses = {("one", A): SinkError("A field is of another type.", code="ES_MAPPING_CONFLICT")}
+    with monkeypatch.context() as once:
+        once.setattr(worker, "give_up", killed)
+        with pytest.raises(Killed):
+            worker.work(shop.job)
+    assert said(shop) == {("one", A)}
+    shop.refuses = {}
+    worker.work(Job(shop.context, shop.job.name, shop.registry, shop.job.kafka))
+    assert shop.job.run.phase == "completed"
+    assert standing(shop.registry, "shop") == []
+
+
+def test_what_another_run_has_left_unswept_stays_so(shop: Shop) -> None:
+    change(shop.registry, shop.job.name, phase=Phase.UNFINISHED)
+    other = shop.begin([B], mark=20)
+    leave_unswept(other, "was aborted")
+    change(shop.registry, other.name, phase=Phase.ABORTED)
+    go_on(shop.registry, shop.job.name, sweep_many=False)
+    worker.work(shop.job)
+    assert said(shop) == {("one", B), ("two", B)}

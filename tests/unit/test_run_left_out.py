@@ -12,7 +12,7 @@ from connectors.base import Source
 from headrace.control import first_load
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
-from headrace.control.runs import asking
+from headrace.control.runs import asking, left_out
 from headrace.control.runs import start as runs
 from headrace.control.runs.job import Job
 from headrace.control.runs.left_out import TablesUnread, Why, leave_out, raise_left_out, tell
@@ -109,7 +109,9 @@ def test_tables_that_a_person_names_stay_in_the_run(home: Home) -> None:
 
 def test_what_mends_a_table_comes_before_what_reads_it(home: Home) -> None:
     grant = Why("Not every row of it is seen.", "GRANT SELECT ON t TO r;", alone=False)
-    tell(home.registry, home.registry.source("shop"), {ALL[0]: grant})
+    entry = home.registry.source("shop")
+    with home.registry.begin() as session:
+        tell(session, entry, {ALL[0]: grant})
     assert home.said(ALL[0])[1] == "GRANT SELECT ON t TO r; -- then: headrace resnapshot shop"
 
 
@@ -177,31 +179,81 @@ ANOTHER_KEY = (
 )
 
 
+class Database(Unfit, Estimates):
+    """The same, without statistics."""
+
+
+def reading(shop: Shop, monkeypatch: pytest.MonkeyPatch, *, whole: bool) -> Job:
+    """Return a run of two tables that nothing keeps from asking for them."""
+    for wait in ("_until_loaded", "_until_quiet", "until_confirmed"):
+        monkeypatch.setattr(asking, wait, lambda *_: None)
+    plan: dict[str, Any] = {"whole": whole, "left_out": {}, "estimate": 0}
+    run = insert(shop.registry, "shop", [A, B], ["one", "two"], queue=True, why="", **plan)
+    return Job(shop.context, run.id, shop.registry, shop.job.kafka)
+
+
+def ask(job: Job) -> None:
+    asking.ask(job, cast("Source", Database(b=REKEYED)), cast("Any", None))
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["named", "whole"])
 def test_a_table_of_another_key_is_refused_before_it_is_read_or_left_out(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     """Its rows would be set aside, and those of before be taken for gone."""
-    for wait in ("_until_loaded", "_until_quiet", "until_confirmed"):
-        monkeypatch.setattr(asking, wait, lambda *_: None)
-    plan: dict[str, Any] = {"whole": whole, "left_out": {}, "estimate": 0}
-    run = insert(shop.registry, "shop", [A, B], ["one", "two"], queue=True, why="", **plan)
-    job = Job(shop.context, run.id, shop.registry, shop.job.kafka)
-
-    class Database(Unfit, Estimates):
-        pass
+    job = reading(shop, monkeypatch, whole=whole)
 
     def stops(*_: object) -> None:
         raise InterruptedError
 
     monkeypatch.setattr(asking, "_prepare", stops)
     with pytest.raises(InterruptedError if whole else TablesUnread) as refused:
-        asking.ask(job, cast("Source", Database(b=REKEYED)), cast("Any", None))
+        ask(job)
     if isinstance(refused.value, TablesUnread):
         assert refused.value.code == REKEYED.code
-        assert refused.value.hint == f"{ANOTHER_KEY} -- then: headrace resnapshot resume {run.id}"
+        assert refused.value.hint == f"{ANOTHER_KEY} -- then: headrace resnapshot resume {job.name}"
         assert refused.value.code in FINAL, "it would be tried again for ever"
         assert topics_of(job.run) == {A, B}
     else:
         assert topics_of(job.run) == {A}
         assert job.run.plan["left_out"] == {"public.b": f"{REKEYED.message} {ANOTHER_KEY}"}
+
+
+class Killed(BaseException):
+    """What nobody catches."""
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+def test_a_table_is_not_left_out_before_that_is_said_of_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever works on the run after a process that was killed knows only what the plan says."""
+    gone = Finding.error("SOURCE_TABLE_MISSING", "There is no table public.b.", "tables remove SOURCE b")
+    with monkeypatch.context() as once:
+        once.setattr(left_out, "tell", killed)
+        with pytest.raises(Killed):
+            failed(shop, Unfit(b=gone), "b")
+    assert B in topics_of(shop.job.run)
+    assert failed(shop, Unfit(b=gone), "b")
+    (found,) = (found for found in standing(shop.registry, "shop") if found.topic == B)
+    assert found.reason.endswith("it was not read anew: There is no table public.b.")
+    assert found.remedy == "tables remove shop b"
+
+    job = reading(shop, monkeypatch, whole=True)
+    monkeypatch.setattr(asking, "tell", killed)
+    with pytest.raises(Killed):
+        ask(job)
+    assert B in topics_of(job.run)
+
+
+def test_a_run_does_not_begin_before_what_it_leaves_out_is_said(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as once:
+        once.setattr(runs, "tell", killed)
+        with pytest.raises(Killed):
+            start(home, GOOD, LIST, spare=True)
+    assert all_of(home.registry, "shop") == []

@@ -89,9 +89,10 @@ def _leave_out_unfit(job: Job, source: Source) -> None:
         raise _refusal(job, unfit)
     left_out = run.plan["left_out"] | in_words_of(run.source, unfit)
     rows = source.estimate_rows([table.schema.table for table in mine if table.topic in rest])
-    change(job.registry, job.name, {"topics": rest, "left_out": left_out, "estimate": sum(rows.values())})
-    topics = {table.schema.table: table.topic for table in mine}
-    tell(job.registry, job.source, {topics[t]: why_unfit(run.source, found) for t, found in unfit.items()})
+    told = {"topics": rest, "left_out": left_out, "estimate": sum(rows.values())}
+    topics, entry = {table.schema.table: table.topic for table in mine}, job.source
+    out = {topics[table]: why_unfit(run.source, found) for table, found in unfit.items()}
+    change(job.registry, job.name, told, also=lambda session: tell(session, entry, out))
 
 
 def _refusal(job: Job, unfit: Mapping[TableId, Finding]) -> TablesUnread:

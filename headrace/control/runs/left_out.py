@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from connectors.base import Source
 from connectors.registry import why_unreadable
 from headrace.control.captured import captured_of
 from headrace.control.fitness import KEY_CHANGED, unfit_now
-from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
+from headrace.control.registry import ResnapshotEntry, SourceEntry, SourceTableEntry, VerdictEntry
 from headrace.control.remedies import read_anew, recover
 from headrace.control.runs.job import Job
 from headrace.control.runs.repository import change, topics_of
-from headrace.control.verdicts import EVERY_SINK, State, Verdict, reword, standing
+from headrace.control.verdicts import EVERY_SINK
 from headrace.model.errors import SourceError, named
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
@@ -112,8 +115,7 @@ def leave_out(job: Job, source: Source, unread: Mapping[TableId, Why | None]) ->
         "shadows": {
             sink: [t for t in topics if t not in out] for sink, topics in run.plan.get("shadows", {}).items()
         },
-    })  # fmt: skip
-    tell(job.registry, entry, out)
+    }, also=lambda session: tell(session, entry, out))  # fmt: skip
     return True
 
 
@@ -122,15 +124,18 @@ def _words(entry: SourceEntry, table: SourceTableEntry, why: Why) -> str:
     return f"{why.reason} {' -- then: '.join(filter(None, (why.mends, again)))}"
 
 
-def tell(registry: Registry, entry: SourceEntry, left_out: Mapping[str, Why]) -> None:
-    """Have what stands upon tables that a run has left out say so, and what mends it."""
-    for found in standing(registry, entry.name):
-        why = left_out.get(found.topic)
-        if why is None or found.sink != EVERY_SINK:
-            continue
+def tell(session: Session, entry: SourceEntry, left_out: Mapping[str, Why]) -> None:
+    """Have what stands upon tables that a run has left out say so, and what mends it.
+
+    It is noted together with that: nobody says it later for a process that dies in between.
+    """
+    query = select(VerdictEntry).where(VerdictEntry.source == entry.name, VerdictEntry.sink == EVERY_SINK)
+    for found in session.scalars(query.where(VerdictEntry.topic.in_(list(left_out)))):
+        why = left_out[found.topic]
         reason = found.reason.partition(_SAYS)[0] + _SAYS + why.reason
-        remedy = why.mends if why.alone else " -- then: ".join(filter(None, (why.mends, found.remedy)))
-        reword(registry, entry.name, found.topic, found.code, Verdict(State(found.state), reason, remedy))
+        if reason != found.reason:
+            mends = why.mends if why.alone else " -- then: ".join(filter(None, (why.mends, found.remedy)))
+            found.reason, found.remedy = reason, mends
 
 
 def raise_left_out(entry: SourceEntry, run: ResnapshotEntry) -> None:

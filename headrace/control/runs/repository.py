@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "OVER",
     "RESTING",
     "SWEEP_LARGE",
+    "UNSWEPT",
     "Phase",
     "active",
     "again",
@@ -75,6 +76,8 @@ OVER = "RESNAPSHOT_OVER"
 """Code of what is asked of a run that is over, or is to end."""
 SWEEP_LARGE = "RESNAPSHOT_SWEEP_LARGE"
 """Code of the verdict upon a table of which a run would remove many rows, until a person has decided."""
+UNSWEPT = "RESNAPSHOT_UNSWEPT"
+"""Code of the verdict upon a table that a run has read, and which it has ended without sweeping."""
 FORMER = "RESNAPSHOT_FORMER"
 """Code of a run that the source's recovery has ended."""
 FINAL = (
@@ -92,6 +95,9 @@ FINAL = (
     "SWEEP_ROWS_BEHIND",
 )
 """Codes of errors that trying again does not mend; all others are a server's that may come back."""
+Also = Callable[[Session], object]
+"""What is noted in the same transaction."""
+
 _KINDS = {kind.__name__: kind for kind in (UsageError, SourceError, SinkError)}
 
 
@@ -103,9 +109,12 @@ def insert(
     *,
     queue: bool,
     why: str,
+    also: Also = lambda _: None,
     **plan: Any,
 ) -> ResnapshotEntry:
     """Begin a run. What another run of the same tables left unfinished stays so until this one has read them.
+
+    What ``also`` does is done in the same transaction.
 
     Raises:
         UsageError: When another run is at one of the tables and this one is not to wait for it
@@ -136,6 +145,7 @@ def insert(
                     hint=f"headrace resnapshot wait {other.id}",
                 )
         session.add(run)
+        also(session)
     return run
 
 
@@ -269,11 +279,13 @@ def change(
     plan: Mapping[str, Any] | None = None,
     *,
     among: Collection[Phase] = ACTIVE,
+    also: Also = lambda _: None,
     **to: Any,
 ) -> ResnapshotEntry:
     """Change fields of a run; ``plan`` is added to its plan. A phase changes only from one of ``among``.
 
-    One that is to be aborted does not come to rest instead: it stays as it is.
+    One that is to be aborted does not come to rest instead: it stays as it is. What ``also`` does is done in
+    the same transaction.
 
     Raises:
         UsageError: When somebody else has given it a phase that is not among them (``RESNAPSHOT_OVER``).
@@ -288,6 +300,7 @@ def change(
         run.plan = {**run.plan, **(plan or {})}
         for field, value in to.items():
             setattr(run, field, value.value if isinstance(value, Phase) else value)
+        also(session)
         return run
 
 

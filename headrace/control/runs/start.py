@@ -186,8 +186,8 @@ def start(
         why=why,
         whole=spare or not tables,
         left_out=_words(entry, unreadable),
+        also=lambda session: tell(session, entry, unreadable),
     )
-    tell(registry, entry, unreadable)
     if not chosen:  # what stands upon them says what reads them, and asking again would change nothing
         return end(registry, run.id, Phase.COMPLETED)
     hand_over(context, run)

@@ -19,7 +19,15 @@ from headrace.control.rest import resting
 from headrace.control.runs.asking import refuse_hidden
 from headrace.control.runs.job import Job, Paused
 from headrace.control.runs.left_out import TablesUnread, leave_out
-from headrace.control.runs.repository import FINAL, SWEEP_LARGE, Phase, change, is_swept, keep_telling
+from headrace.control.runs.repository import (
+    FINAL,
+    SWEEP_LARGE,
+    UNSWEPT,
+    Phase,
+    change,
+    is_swept,
+    keep_telling,
+)
 from headrace.control.runs.settling import Lack, lack_of, worded
 from headrace.control.runs.shadowing import discard, fill, let_go_on, pipeline_of, shadowed
 from headrace.control.runs.table_sweep import mine_of, remember, sweep_table
@@ -28,7 +36,6 @@ from headrace.model.errors import HeadraceError, SinkError, SourceError
 
 __all__ = ["UNSWEPT", "leave_unswept", "sweep"]
 
-UNSWEPT = "RESNAPSHOT_UNSWEPT"
 _POLL_S = 0.3
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 15.0

@@ -11,10 +11,10 @@ from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEnt
 from headrace.control.remedies import read_anew
 from headrace.control.runs.counted import NOTHING_GOES, refuse_unseen
 from headrace.control.runs.job import Aborted, Job, Paused
-from headrace.control.runs.repository import SWEEP_LARGE, change, count, is_swept
+from headrace.control.runs.repository import SWEEP_LARGE, UNSWEPT, change, count, is_swept
 from headrace.control.runs.shadowing import pipeline_of, shadowed, switch
 from headrace.control.sweeps import ROWS_BEHIND, Found, ask_sweep
-from headrace.control.verdicts import State, Verdict, healed, over, record
+from headrace.control.verdicts import State, Verdict, healed, over, record, standing
 from headrace.model.errors import SinkError
 from headrace.observe.failpoints import hit
 
@@ -63,6 +63,9 @@ def sweep_table(
         switch(job.context, run, entry, table)
     for code in (SWEEP_LARGE, ROWS_BEHIND):
         over(job.registry, run.source, table.topic, code, sink=entry.name)
+    for said in standing(job.registry, run.source):  # by a process that died before the run was ended
+        if (said.code, said.sink, said.topic) == (UNSWEPT, entry.name, table.topic) and run.id in said.reason:
+            over(job.registry, run.source, table.topic, UNSWEPT, sink=entry.name)
     healed(job.registry, run.source, table.topic, entry.name, run.begun_ms)
     job.registry.completed(entry.name, table.topic, run.begun_ms)
     hit("run.healed", entry.kind)
