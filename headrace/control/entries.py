@@ -15,6 +15,7 @@ __all__ = [
     "Base",
     "DeadLetterEntry",
     "DeadLetterFile",
+    "EndEntry",
     "JournalEntry",
     "RecoveryEntry",
     "ResnapshotEntry",
@@ -237,7 +238,22 @@ class WatchEntry(Base):
     """Up to where the heartbeats were read."""
     emptied: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
     """See :class:`~headrace.control.emptied.Emptied`."""
+    unattended: Mapped[dict[str, Any] | None]
+    """See :func:`~headrace.control.unattended.moved_on`."""
     at_ms: Mapped[int]
+
+
+class EndEntry(Base):
+    """Up to where the topic of a table was seen to go."""
+
+    __tablename__ = "ends"
+
+    source: Mapped[str] = mapped_column(ForeignKey("sources.name", ondelete="CASCADE"), primary_key=True)
+    topic: Mapped[str] = mapped_column(primary_key=True)
+    topic_id: Mapped[str]
+    """Kafka's identity of the topic that was seen."""
+    ends: Mapped[dict[str, Any]]
+    """Partition → the offset after its last record."""
 
 
 class VerdictEntry(Base):

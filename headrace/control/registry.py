@@ -54,8 +54,8 @@ __all__ = [
     "now_ms",
 ]
 
-_VERSION = 10
-_OLDER = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+_VERSION = 11
+_OLDER = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 """Versions that lack only tables, which are made, and columns, which are added."""
 _LARGEST = 2**63 - 1
 """The largest number that SQLite knows."""

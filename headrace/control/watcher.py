@@ -34,6 +34,7 @@ from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.emptied import UNREAD, Doubt, Emptied, ends_now, held, in_doubt, judged, note_doubt
+from headrace.control.ends import read_ends
 from headrace.control.entries import WatchEntry
 from headrace.control.failover import open_fence
 from headrace.control.first_load import begin_runs, begun_again, read_again
@@ -47,8 +48,9 @@ from headrace.control.pipelines import columns_told
 from headrace.control.registry import Registry, SourceEntry, living, now_ms
 from headrace.control.remedies import another_key, read_anew
 from headrace.control.revival import Revival
+from headrace.control.unattended import moved_on
 from headrace.control.verdicts import REFRESHED, State, Verdict, made_anew, over, record, standing
-from headrace.model.errors import HeadraceError, UsageError
+from headrace.model.errors import HeadraceError, StackError, UsageError
 from headrace.model.pasted import command
 
 __all__ = ["between_looks", "look_now", "main"]
@@ -111,6 +113,7 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         unfollowed = _note(context, registry, entry, sight, doubts)
         note_look(context, entry.name, time.monotonic() - began)
         note_unfollowed(context.run, entry.name, unfollowed)
+        read_ends(registry, kafka, entry)
         beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
         doubts = judged(registry, kafka, entry, before, doubts, sight)
         if kept is None or misread or doubts != before.doubts or _news(kept, sight):
@@ -298,13 +301,18 @@ class _Guard(threading.Thread):
                 open_fence(self._context, connect, entry, hold)
         if entry.gap or sight.back or (steady and self._looks % _CONNECT_EVERY):
             return
-        with Connect(self._context.connect_url, patience=2.0) as connect:
-            state = connect.state(capture.connector)
-            why = gap_between(self._context, connect, entry, hold, state, acts=True)
-            why = why or begun_again(self._registry, self._kafka, capture, entry)
-            if not why and self._revival.is_due(state, loading=entry.loaded_ms is None):
-                self._registry.note(f"source {entry.name}", "connector restarted", why=state.trace)
-                connect.restart(capture.connector)
+        try:
+            with Connect(self._context.connect_url, patience=2.0) as connect:
+                state = connect.state(capture.connector)
+                why = gap_between(self._context, connect, entry, hold, state, acts=True)
+                why = why or begun_again(self._registry, self._kafka, capture, entry)
+                if not why and self._revival.is_due(state, loading=entry.loaded_ms is None):
+                    self._registry.note(f"source {entry.name}", "connector restarted", why=state.trace)
+                    connect.restart(capture.connector)
+        except StackError:
+            if why := moved_on(self._registry, self._kafka, capture, entry, hold):
+                self._registry.gap(entry, why)
+            raise
         if why:
             self._registry.gap(entry, why)
 

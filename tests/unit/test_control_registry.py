@@ -207,7 +207,7 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
         assert session.execute(text("SELECT count(*) FROM dead_letters")).scalar() == 0
         assert session.execute(text("SELECT count(*) FROM journal")).scalar() == 1
         assert session.execute(text("SELECT count(on_schema_change) FROM sinks")).scalar() == 0
-        assert session.execute(text("PRAGMA user_version")).scalar() == 10
+        assert session.execute(text("PRAGMA user_version")).scalar() == 11
 
 
 def test_two_processes_may_open_a_new_registry_at_once(tmp_path: Path) -> None:
