@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psycopg
 import pytest
 
 from connectors.base import Capture
+from headrace.control import watcher
 from headrace.control.capture import source_of
 from headrace.control.entries import WatchEntry
 from headrace.control.registry import Registry
 from headrace.control.unattended import moved_on
+from headrace.model.errors import StackError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.registered import lonely, register
@@ -80,6 +83,22 @@ def test_somebody_moves_it_on(left: Left) -> None:
     assert said.startswith("the slot was moved past ")
     assert said.endswith(" bytes of WAL that were never read, while Connect did not answer")
     assert left.look() == said, "it may be noted only then"
+
+
+def test_the_watcher_notes_it(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Connect does not answer."""
+    monkeypatch.setattr(watcher, "Kafka", lambda _: left)
+    guard, entry = watcher._Guard(left.context, "left"), left.registry.source("left")
+
+    def look() -> str | None:
+        hold = source_of(left.context, entry).hold(left.capture)
+        with pytest.raises(StackError):
+            guard._gap(entry, left.capture, cast("Any", SimpleNamespace(hold=hold, back="")))
+        return left.registry.source("left").gap
+
+    assert look() is None
+    left.database.run(MOVES)
+    assert (look() or "").startswith("the slot was moved past ")
 
 
 def test_somebody_reads_from_it(left: Left) -> None:
