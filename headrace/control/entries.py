@@ -253,7 +253,9 @@ class EndEntry(Base):
     topic_id: Mapped[str]
     """Kafka's identity of the topic that was seen."""
     ends: Mapped[dict[str, Any]]
-    """Partition → the offset after its last record."""
+    """Partition → the offset after its last record, the highest that was seen."""
+    doubted: Mapped[int | None]
+    """Where the database's log was when it was first seen to end earlier."""
 
 
 class VerdictEntry(Base):
