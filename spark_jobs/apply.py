@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,11 +14,10 @@ from typing import cast
 from connectors.doubt import cleared, doubtful
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.change import Change, Ignored, Poison, Record, Truncate
-from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable
+from headrace.model.errors import HeadraceError, SinkError
 from headrace.model.key import Key
-from headrace.model.outcome import ROW_MISSING, Deferred, Outcome, Rejected, Stale
+from headrace.model.outcome import ROW_MISSING, Rejected, Stale
 from headrace.model.schema import TableId, TableSchema
-from headrace.observe.failpoints import hit
 from sinks.about import rebuild_hint
 from sinks.base import Sink
 from sinks.document import CONVERSION_ERRORS
@@ -28,6 +25,7 @@ from sinks.registry import build
 from spark_jobs.aside import Aside
 from spark_jobs.carry import Carried, Carry
 from spark_jobs.collapse import Collapser, Drained
+from spark_jobs.deferred import patiently
 from spark_jobs.doubts import ask
 from spark_jobs.held import BEHIND, Holds, load_holds
 from spark_jobs.moves import Burial, found_in
@@ -46,7 +44,6 @@ __all__ = [
 ]
 
 _TABLES_AT_ONCE = 4
-_MAX_TRIES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,37 +73,6 @@ def _fence(spec: PipelineSpec) -> tuple[Sink, Tables]:
 
 _opened = PerPipeline(lambda spec: build(spec.kind, spec.sink, spec.settings), kept=1)
 _fenced = PerPipeline(_fence)
-
-
-def _patiently(sink: Sink, schema: TableSchema, changes: list[Change]) -> Iterator[tuple[Change, Outcome]]:
-    """Apply, asking again for what the store deferred, with backoff and jitter.
-
-    Raises:
-        SinkUnavailable: When the store still defers after the last try.
-    """
-    reason = ""
-    for attempt in range(_MAX_TRIES):
-        hit("apply.before_write", sink.kind)
-        outcomes = sink.apply(schema, changes)
-        hit("apply.after_write", sink.kind)
-        waiting: list[Change] = []
-        wait = 0.0
-        for change, outcome in zip(changes, outcomes, strict=True):
-            if isinstance(outcome, Deferred):
-                waiting.append(change)
-                reason = outcome.reason
-                wait = max(wait, outcome.retry_after)
-            else:
-                yield change, outcome
-        if not waiting:
-            return
-        changes = waiting
-        time.sleep(max(wait, 0.05 * 2**attempt) * random.uniform(0.8, 1.2))  # noqa: S311
-    raise SinkUnavailable(
-        f"The store deferred {len(changes)} changes of {schema.table} {_MAX_TRIES} times: {reason}",
-        code="SINK_DEFERS",
-        hint="It is overloaded; the batch is tried again.",
-    )
 
 
 def _in_order_of_keys(
@@ -197,7 +163,7 @@ def _write_part(sink: Sink, tables: Tables, schema: TableSchema, drained: Draine
         if alone := _without_row(sink, schema, cut_off):
             bad |= dict.fromkeys(alone, ROW_MISSING)
             group = [change for change in group if change.key not in alone]
-        for change, outcome in _patiently(sink, schema, group):
+        for change, outcome in patiently(sink, schema, group):
             if isinstance(outcome, Rejected):
                 bad[change.key] = outcome
                 continue

@@ -37,10 +37,12 @@ class Deferred:
     Args:
         retry_after: Seconds to wait before the next try.
         reason: Why, in the store's words.
+        of_row: Whether it is about the row alone, which somebody else writes all the time.
     """
 
     retry_after: float
     reason: str = ""
+    of_row: bool = False
 
 
 Outcome = Applied | Stale | Rejected | Deferred

@@ -236,10 +236,17 @@ def insist(outcomes: Sequence[Outcome]) -> None:
     """Take nothing for an answer but that it was done, now or by something newer.
 
     Raises:
-        SinkUnavailable: When it has to be asked for again.
+        SinkUnavailable: When it has to be asked for again (``SINK_DEFERS``); when that is because somebody
+            else writes the rows all the time (``SINK_ROWS_CONTENDED``).
         SinkError: When it was refused.
     """
     for outcome in outcomes:
+        if isinstance(outcome, Deferred) and outcome.of_row:
+            raise SinkUnavailable(
+                f"Elasticsearch put off a part of a request: {outcome.reason}",
+                code="SINK_ROWS_CONTENDED",
+                hint="Let nobody else write them; it is tried again.",
+            )
         if isinstance(outcome, Deferred):
             raise SinkUnavailable(
                 f"Elasticsearch put off a part of a request: {outcome.reason}",

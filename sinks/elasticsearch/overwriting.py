@@ -102,7 +102,8 @@ class Overwriting:
                 if outcome is STALE or (outcome is APPLIED and not one.deletes and version < one.version):
                     left[number] = one
         for number in left:
-            outcomes[number] = Deferred(1.0, "somebody else writes the same documents at the same time")
+            reason = "somebody else writes the same documents at the same time"
+            outcomes[number] = Deferred(0.1, reason, of_row=True)
         return outcomes
 
     def _again(self, refused: Mapping[int, _Refused]) -> dict[int, bytes]:

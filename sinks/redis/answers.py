@@ -31,7 +31,7 @@ _OUTCOMES: dict[str, Outcome] = {
     "S": STALE,
     "M": ROW_MISSING,
     "T": _TAKEN,
-    "R": Deferred(0.1, "The row keeps changing while it is being merged."),
+    "R": Deferred(0.1, "The row keeps changing while it is being merged.", of_row=True),
 }
 
 

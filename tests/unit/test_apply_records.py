@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from headrace.model.change import Change, Op, Origin, Poison, Record, Truncate, collapse
 from headrace.model.outcome import Deferred, Outcome
 from headrace.model.position import Position
-from headrace.model.schema import TableSchema
+from headrace.model.schema import TableId, TableSchema
 from sinks.memory import MemorySink
 from spark_jobs.apply import Pause, apply_records
 from spark_jobs.collapse import Collapser
@@ -114,6 +116,30 @@ def test_what_the_store_defers_is_asked_again_and_nothing_is_skipped() -> None:
     assert report.error is None
     assert len(state(target)) == 7
     assert target.calls == 2
+
+
+class Contended(MemorySink):
+    """A store of whose first table somebody else writes a row all the time."""
+
+    def apply(self, schema: TableSchema, changes: Sequence[Change]) -> list[Outcome]:
+        if schema.table == TABLE:
+            return [Deferred(0.0, "others", of_row=True) for _ in changes]
+        return super().apply(schema, changes)
+
+
+def test_a_row_that_others_write_all_the_time_delays_its_own_table_only() -> None:
+    other = replace(SCHEMA, table=TableId("public", "other"))
+    target = Contended("m", MemorySink.Config(store="contended"))
+    tables = replace(TABLES, schemas={TABLE: SCHEMA, other.table: other})
+    for schema in tables.schemas.values():
+        target.prepare(schema)
+    ours = structs.replace(change(2, 2), table=other.table)
+    report = apply_records([change(1, 1), ours], target, tables, NOTHING_CARRIED, Holds())
+    assert report.error is None
+    assert {table: told["code"] for table, told in report.troubles.items()} == {
+        str(TABLE): "SINK_ROWS_CONTENDED"
+    }
+    assert [stored.key for stored in target.scan(other)] == ["2"]
 
 
 def test_reports_add_up_and_survive_the_wire() -> None:
