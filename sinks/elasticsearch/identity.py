@@ -11,7 +11,10 @@ minutes old at most. While it is not known how many of them had been counted by 
 When nothing was deleted for a minute, all are counted: one too many has been removed by somebody else, or was
 under way, and either way the index is filled again.
 
-The counts are noted in the index's ``_meta``, so that what is deleted while nobody looks is found, too.
+The counts are noted in the index's ``_meta``, so that what is deleted while nobody looks is found, too. So
+are the histories of its shards, and of those of its tombstones. A shard that was made empty, or of an old
+copy, has another one: the index gets another identity, too. One whose tombstones are gone is left out; those
+that are made later have another history.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -28,13 +31,12 @@ from typing import Any
 from headrace.model.errors import SinkError
 from sinks.elasticsearch.aliases import changed
 from sinks.elasticsearch.client import Client, path
+from sinks.elasticsearch.counted import Counted, Counts, counted, lines
 from sinks.elasticsearch.shown import hides
 from sinks.elasticsearch.tombstones import Told
 
 __all__ = ["Identities"]
 
-_LINE_BYTES = 3_000
-"""Most bytes of names in one request: its first line may have 4 KiB."""
 _SETTINGS = ("uuid", "history.uuid")
 """An index that is restored over another keeps the one and gets another of these settings."""
 _SHOWN = ("blocks", "refresh_interval", "verified_before_close")
@@ -63,8 +65,8 @@ would never be full."""
 _MADE = 20
 """So many are made others at one look."""
 
-_Counts = Mapping[str, int]
-"""Copy of a shard → how many operations of a kind it has counted since it was opened."""
+_Histories = Mapping[str, Mapping[str, str]]
+"""Alias of tombstones, or nothing for the index itself → number of a shard → its history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,11 @@ class _Moment:
         told: Of how many rows those told.
     """
 
-    deletes: _Counts
-    stones: _Counts
-    marks: _Counts = field(default_factory=dict)
+    deletes: Counts
+    stones: Counts
+    marks: Counts = field(default_factory=dict)
     coming: int = 0
-    read: _Counts = field(default_factory=dict)
+    read: Counts = field(default_factory=dict)
     told: int = 0
 
     def precedes(self, now: _Moment) -> bool:
@@ -104,21 +106,12 @@ class _Moment:
         return replace(self, coming=told.lately(self.marks, _LATELY_S))
 
 
-def _went_on(before: _Counts, now: _Counts) -> bool:
+def _went_on(before: Counts, now: Counts) -> bool:
     return before.keys() == now.keys() and all(count <= now[copy] for copy, count in before.items())
 
 
-def _is_beyond(marks: _Counts, read: _Counts) -> bool:
+def _is_beyond(marks: Counts, read: Counts) -> bool:
     return any(mark > read.get(copy, -1) for copy, mark in marks.items())
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """What the primary of each shard of an index tells: deletes, documents written, the last operation."""
-
-    deletes: _Counts
-    written: _Counts
-    last: _Counts
 
 
 class _Watch:
@@ -136,10 +129,34 @@ class _Watch:
         self.token = str(own.get("removed") or "")
         """What was given to the index when somebody had removed documents of it; empty before."""
         self.made_at = self.tried_at = float("-inf")
+        self.found: _Histories = {}
         self.seen: _Moment | None = None
         self._since = self._read_at = float("-inf")
         self.base = self.noted
         """The moment since which it is counted."""
+        self.histories: _Histories = own.get("histories") or {}
+        self._noted_histories = self.histories
+
+    def miss(self, stones: str) -> None:
+        """Take the index of the tombstones for gone; those that are made later are others."""
+        self.histories = {stones: {"0": ""}, **self.histories}
+
+    def is_other(self, now: _Histories) -> bool:
+        """Return whether a shard is not the one that was filled; nothing of before counts then."""
+        for name, shards in now.items():
+            known = self.histories.get(name, {})
+            if any(known.get(number, history) != history for number, history in shards.items()):
+                self.base = self.seen = None
+                return True
+        return False
+
+    def knows_more(self, now: _Histories) -> bool:
+        """Return whether a shard tells nothing now."""
+        return any(self.histories.get(name, {}).keys() - shards.keys() for name, shards in now.items())
+
+    def noted_as(self, moment: _Moment | None, histories: _Histories) -> None:
+        """Remember what stands in the index's ``_meta``."""
+        self.noted, self.histories, self._noted_histories = moment, histories, histories
 
     def look(self, now: _Moment, told: Told) -> bool:
         """Take what was counted; return whether somebody else seems to have removed documents.
@@ -183,7 +200,8 @@ class _Watch:
     @property
     def due(self) -> bool:
         """Whether the counts are to be noted."""
-        return self.base != self.noted and time.monotonic() - self.tried_at >= _NOTED_S
+        is_noted = self.base == self.noted and self.histories == self._noted_histories
+        return not is_noted and time.monotonic() - self.tried_at >= _NOTED_S
 
     @property
     def rests(self) -> bool:
@@ -210,20 +228,22 @@ class Identities:
     def watched(self, stones: Mapping[str, str]) -> dict[str, str]:
         """Return alias → identity, after a look at whether somebody removed documents.
 
-        An index from which somebody did, and that could not be given another identity, is left out.
+        An index from which somebody did, and that could not be given another identity, is left out. So is one
+        whose tombstones are gone.
 
         Args:
             stones: Alias of an index → alias of its tombstones.
         """
         found = self._found(stones, stones.values())
         pairs = {alias: stone for alias, stone in stones.items() if alias in found and stone in found}
-        self._learn({found[alias][0]: found[alias][1] for alias in pairs})
-        lost = self._look({found[alias][0]: found[stone][0] for alias, stone in pairs.items()})
-        told = {alias: found[alias] for alias in stones if alias in found and found[alias][0] not in lost}
-        return {alias: identity + self._token(index) for alias, (index, identity) in told.items()}
-
-    def _token(self, index: str) -> str:
-        return self._watches[index].token if index in self._watches else ""
+        there = {alias: found[alias] for alias in stones if alias in found}
+        self._learn(dict(there.values()))
+        for alias, (index, _) in there.items():
+            if alias not in pairs:
+                self._watches[index].miss(stones[alias])
+        lost = self._look({found[alias][0]: (stone, found[stone][0]) for alias, stone in pairs.items()})
+        told = {alias: there[alias] for alias in pairs if there[alias][0] not in lost}
+        return {alias: identity + self._watches[index].token for alias, (index, identity) in told.items()}
 
     def _found(self, aliases: Collection[str], unread: Collection[str] = ()) -> dict[str, tuple[str, str]]:
         """Return alias → the index under it, and what its settings tell.
@@ -236,7 +256,7 @@ class Identities:
         read, asked = frozenset(aliases), frozenset((*aliases, *unread))
         found: dict[str, tuple[str, str]] = {}
         described: dict[str, dict[str, Any]] = {}
-        for named in _lines(asked):
+        for named in lines(asked):
             reply = self._client.request("GET", f"{named}?{wanted}", see=(404,))
             for index, about in reply.json().items() if reply.status == 200 else ():
                 settings: dict[str, Any] = about["settings"]["index"]
@@ -258,17 +278,17 @@ class Identities:
 
     def _metas(self, indexes: Collection[str]) -> dict[str, dict[str, Any]]:
         metas: dict[str, dict[str, Any]] = {}
-        for named in _lines(indexes):
+        for named in lines(indexes):
             target = f"{named}/_mapping?ignore_unavailable=true&filter_path=*.mappings._meta"
             for index, about in self._client.request("GET", target).json().items():
                 metas[index] = about["mappings"]["_meta"]
         return metas
 
-    def _look(self, pairs: Mapping[str, str]) -> set[str]:
+    def _look(self, pairs: Mapping[str, tuple[str, str]]) -> set[str]:
         """Compare what was counted before with what is counted now; return what has lost documents still.
 
         Args:
-            pairs: Index → index of its tombstones.
+            pairs: Index → alias and index of its tombstones.
         """
         suspects = self._suspects(pairs)
         if suspects:
@@ -279,59 +299,38 @@ class Identities:
             lost -= self._made_others(chosen)
         for index in islice((i for i in pairs if i not in lost and self._watches[i].due), _NOTES):
             with suppress(SinkError):  # one that refuses is that table's trouble, when it is written to
-                self._note(index, self._token(index))
+                watch = self._watches[index]
+                self._note(index, watch.token, watch.base, watch.histories)
         return lost
 
-    def _suspects(self, pairs: Mapping[str, str]) -> dict[str, str]:
-        counts = self._counts([*pairs, *pairs.values()])
+    def _suspects(self, pairs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+        counts = counted(self._client, [*pairs, *(stone for _, stone in pairs.values())])
         return {
-            index: stone
-            for index, stone in pairs.items()
+            index: (alias, stone)
+            for index, (alias, stone) in pairs.items()
             if index in counts and stone in counts
-            if self._watches[index].look(
-                _Moment(counts[index].deletes, counts[stone].written, counts[stone].last),
-                Told(self._client, stone),
-            )
+            if self._lacks(index, counts[index], alias, counts[stone], Told(self._client, stone))
         }
 
-    def _counts(self, indexes: Collection[str]) -> dict[str, _Counted]:
-        """Return index → what the primary of each shard has counted."""
-        shard = "indices.*.shards.*"
-        wanted = (
-            "routing.primary",
-            "routing.node",
-            "indexing.delete_total",
-            "indexing.index_total",
-            "seq_no.max_seq_no",
-        )
-        asked = "level=shards&ignore_unavailable=true&filter_path=" + ",".join(
-            f"{shard}.{one}" for one in wanted
-        )
-        counts: dict[str, _Counted] = {}
-        for named in _lines(indexes):
-            reply = self._client.request("GET", f"{named}/_stats/indexing?{asked}")
-            for index, about in reply.json().get("indices", {}).items():
-                primaries = {
-                    f"{number} {copy['routing']['node']}": copy
-                    for number, copies in about["shards"].items()
-                    for copy in copies
-                    if copy["routing"]["primary"]
-                }
-                counts[index] = _Counted(
-                    {name: told["indexing"]["delete_total"] for name, told in primaries.items()},
-                    {name: told["indexing"]["index_total"] for name, told in primaries.items()},
-                    {name: told["seq_no"]["max_seq_no"] for name, told in primaries.items()},
-                )
-        return counts
+    def _lacks(self, index: str, rows: Counted, alias: str, stones: Counted, told: Told) -> bool:
+        watch = self._watches[index]
+        now = {"": rows.histories, alias: stones.histories}
+        if watch.is_other(now):
+            watch.found = now
+            return True
+        if watch.knows_more(now):
+            return False
+        watch.found = watch.histories = now
+        return watch.look(_Moment(rows.deletes, stones.written, stones.last), told)
 
-    def _made_others(self, indexes: Mapping[str, str]) -> set[str]:
+    def _made_others(self, indexes: Mapping[str, tuple[str, str]]) -> set[str]:
         """Give indexes another identity; return those that have one now.
 
         Elasticsearch remembers the version at which a document was deleted, and would refuse what it had
         before. It is made to forget.
 
         Args:
-            indexes: Index → index of its tombstones.
+            indexes: Index → alias and index of its tombstones.
         """
         before: dict[str, str | None] = {}
         done: set[str] = set()
@@ -353,8 +352,8 @@ class Identities:
             watch = self._watches[index]
             with suppress(SinkError):
                 token = uuid.uuid4().hex
-                moment = watch.seen.unsure(Told(self._client, indexes[index])) if watch.seen else None
-                self._note(index, token, moment)
+                moment = watch.seen.unsure(Told(self._client, indexes[index][1])) if watch.seen else None
+                self._note(index, token, moment, watch.found)
                 watch.token, watch.made_at = token, time.monotonic()
                 watch.base = moment
                 done.add(index)
@@ -369,31 +368,18 @@ class Identities:
     def _keep_deletes(self, index: str, how_long: str | None) -> None:
         self._client.request("PUT", path(index, "_settings"), {"index.gc_deletes": how_long})
 
-    def _note(self, index: str, token: str, counted: _Moment | None = None) -> None:
-        """Write the counts and a token into the index's ``_meta``; whatever else is in it stays."""
+    def _note(self, index: str, token: str, moment: _Moment | None, histories: _Histories) -> None:
+        """Write counts, histories and a token into the index's ``_meta``; whatever else is in it stays."""
         watch = self._watches[index]
         watch.tried_at = time.monotonic()
-        moment = counted or watch.base
         meta = self._metas([index]).get(index, {})
         told = asdict(moment) if moment else None
-        own = {**_own(meta), "counted": told, "removed": token}
+        own = {**_own(meta), "counted": told, "removed": token, "histories": histories}
         self._client.request("PUT", path(index, "_mapping"), {"_meta": {**meta, "headrace": own}})
-        watch.noted = moment
+        watch.noted_as(moment, histories)
 
 
 def _own(meta: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what of an index's ``_meta`` is ours."""
     own = meta.get("headrace")
     return own if isinstance(own, dict) else {}
-
-
-def _lines(names: Collection[str]) -> Iterator[str]:
-    """Yield addresses that name some at a time."""
-    line = ""
-    for name in map(path, names):
-        if line and len(line) + len(name) > _LINE_BYTES:
-            yield line
-            line = ""
-        line = f"{line},{name.removeprefix('/')}" if line else name
-    if line:
-        yield line
