@@ -48,9 +48,10 @@ def headrace(
 
     Exit codes:
 
-    - 0: it is done, and what was asked about is well.
+    - 0: it is done. Of `lag`, `status`, the checks and `demo --check` also: all is well.
 
-    - 1: it failed, or something is wrong: a check finds an error, a server has died, a store differs.
+    - 1: it failed, or something is wrong: a check finds an error, a server has died, a store differs,
+    tables were left out, a slot stays that nobody asked to leave.
 
     - 2: it cannot be done as it was asked for: an option, a name or an address is wrong.
 

@@ -1,55 +1,22 @@
-"""Commands after which something is gone for good: they say before what goes, and ask where a person sits."""
+"""Commands that remove a source or a sink: they say before what goes, and ask where a person sits."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from connectors.base import Left
+from headrace.cli.ask import DryRun, Yes, ask, print_dry
 from headrace.cli.context import HomeOption, open_context
-from headrace.cli.output import JsonFlag, err, fails_clearly, out, print_json
+from headrace.cli.output import JsonFlag, fails_clearly, out, print_json
 from headrace.cli.show import say_to
 from headrace.control import would_go
 from headrace.control.sink import remove as remove_sink
 from headrace.control.source_remove import remove as remove_source
 
-__all__ = ["DryRun", "Yes", "ask", "print_dry", "sink", "source"]
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go; do nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal nobody is asked.")]
-
-
-def ask(what: str, *, yes: bool, as_json: bool) -> None:
-    """Ask a person at a terminal whether something is to go; scripts are not asked.
-
-    Args:
-        what: What goes, as the end of the question.
-        yes: Whether the answer was given before.
-        as_json: Whether the command talks to a program.
-
-    Raises:
-        typer.Exit: When it is not to go.
-    """
-    if yes or as_json or not sys.stdin.isatty():
-        return
-    if not typer.confirm(f"This removes {what} for good. Go on?", err=True):
-        err.print("Nothing was removed.")
-        raise typer.Exit(1)
-
-
-def print_dry(subject: Mapping[str, str], goes: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what would go, by what it is; nothing is changed."""
-    if as_json:
-        print_json({**subject, "dry_run": True, "goes": goes})
-        return
-    out.print(f"Of {' '.join(f'{kind} {name}' for kind, name in subject.items())} would go for good:")
-    for what, names in goes.items():
-        for name in names:
-            out.print(f"  {what.replace('_', ' '):<16} {name}", markup=False, highlight=False, soft_wrap=True)
+__all__ = ["sink", "source"]
 
 
 @fails_clearly
@@ -60,7 +27,11 @@ def source(
         typer.Option("--leave-database", help="Leave slot and publication; for a database that is gone."),
     ] = False,
     leave_connect: Annotated[
-        bool, typer.Option("--leave-connect", help="Leave connector and topics; for a Connect that is gone.")
+        bool,
+        typer.Option(
+            "--leave-connect",
+            help="Leave connector and topics where Connect and Kafka do not answer; for those that are gone.",
+        ),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -70,15 +41,19 @@ def source(
     """Remove connector, slot, publication and topics. Sinks must be removed first.
 
     Topics hold all of the source's history. On a terminal it asks before, unless --yes is given.
+    The exit code is 1 when the database keeps the slot, unless --leave-database asked for that: the slot
+    keeps the log until somebody runs the statements that are told.
 
     Example: `headrace source remove shop --dry-run`
     """
     context = open_context(home)
     goes = would_go.of_source(context, name, leave_database=leave_database)
+    topics = f"{len(goes['topic'])} topics and their history"
     if dry_run:
-        print_dry({"source": name}, goes, as_json=as_json)
+        perhaps = {what: goes.pop(what) for what in ("topic", "connector") if leave_connect}
+        print_dry({"source": name}, goes, as_json=as_json, perhaps=perhaps)
         return
-    ask(f"source {name} with {len(goes['topic'])} topics and their history", yes=yes, as_json=as_json)
+    ask(f"source {name} {'and, where Kafka answers,' if leave_connect else 'with'} {topics}", yes=yes)
     say = say_to(as_json=as_json)
     left = remove_source(context, name, leave_database=leave_database, leave_connect=leave_connect, say=say)
     if left.statements and not as_json:
@@ -88,6 +63,8 @@ def source(
             slot = "the slot stays, and keeps the log until it goes" if left.slot else "the slot is gone"
             say(f"{left.why}; {slot}; what stays is removed by whoever may run this:")
     _tell(name, left, as_json)
+    if left.slot and not leave_database:
+        raise typer.Exit(1)
 
 
 def _tell(name: str, left: Left, as_json: bool) -> None:
@@ -126,7 +103,7 @@ def sink(
         return
     if purge:
         what = f"sink {name} with {len(goes['target'])} targets and all data in them"
-        ask(what, yes=yes, as_json=as_json)
+        ask(what, yes=yes)
     left = remove_sink(context, name, purge=purge, say=say_to(as_json=as_json))
     if as_json:
         print_json({"sink": name, "done": "removed", "left": [asdict(target) for target in left]})

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.ask import Yes, ask, print_dry
 from headrace.cli.context import open_context
 from headrace.cli.home import HomeOption, home_of
 from headrace.cli.left_behind import refuse_sources_left
@@ -192,17 +193,29 @@ def down(
             " log until somebody drops them.",
         ),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be stopped, and what would go; do nothing.")
+    ] = False,
+    yes: Yes = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Stop what this stack started, in order; with --purge delete its data.
 
-    Examples: `headrace down` · `headrace down --purge`
+    With --purge it asks before on a terminal, unless --yes is given: the home goes, with the data of its
+    servers, its registry and its lake. Databases and stores elsewhere keep what they have.
+
+    Examples: `headrace down` · `headrace down --purge --dry-run`
     """
     began = time.monotonic()
     stack = Stack(home_of(home))
     if purge and not forget_sources:
         refuse_sources_left(stack.home)
+    if dry_run:
+        _would(stack, purge=purge, as_json=as_json)
+        return
+    if purge and stack.home.exists():
+        ask(f"{stack.home.root} with all data of its servers", yes=yes)
     stopped: list[str] = []
     with Progress(silent=as_json) as progress:
 
@@ -220,6 +233,21 @@ def down(
         return
     what = "down and purged" if purge else "down"
     out.print(f"[green]{what}[/] in {took:.1f} s", highlight=False)
+
+
+def _would(stack: Stack, *, purge: bool, as_json: bool) -> None:
+    """Say what `down` would stop, and what would go; nothing is changed."""
+    if purge:
+        stack.home.refuse_foreign()
+    root = str(stack.home.root)
+    stops = [server.name for server in stack.status() if server.pid]
+    goes = {"directory": [root] if purge and stack.home.exists() else []}
+    if as_json:
+        print_json({"home": root, "dry_run": True, "stops": stops, "goes": goes})
+        return
+    out.print(f"Would stop: {', '.join(stops) or 'nothing'}.", markup=False, highlight=False)
+    if purge:
+        print_dry({"home": root}, goes, as_json=False)
 
 
 def register(app: typer.Typer) -> None:

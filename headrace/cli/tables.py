@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.ask import DryRun, Yes, ask, print_dry
 from headrace.cli.context import HomeOption, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
-from headrace.cli.remove import DryRun, Yes, ask, print_dry
 from headrace.cli.show import say_to
 from headrace.control import tables as control
 from headrace.control import would_go
@@ -134,7 +134,7 @@ def remove(
         print_dry({"source": name}, would_go.of_tables(context, name, ids, purge=purge), as_json=as_json)
         return
     if purge:
-        ask(f"{', '.join(map(str, ids))} with their topics and targets", yes=yes, as_json=as_json)
+        ask(f"{', '.join(map(str, ids))} with their topics and targets", yes=yes)
     take_out(context, name, ids, purge=purge, say=say_to(as_json=as_json))
     if as_json:
         print_json({"source": name, "removed": tables, "purged": purge})

@@ -175,6 +175,19 @@ class Home:
                 with suppress(FileNotFoundError):  # another command has replaced it
                     path.chmod(0o700 if path.is_dir() else 0o600)
 
+    def refuse_foreign(self) -> None:
+        """Refuse to delete what is no home.
+
+        Raises:
+            UsageError: ``HOME_NOT_OURS``.
+        """
+        if self.root.exists() and (not self.exists() or self.root.is_symlink()):
+            raise UsageError(
+                f"{self.root} is no headrace home; nothing was deleted.",
+                code="HOME_NOT_OURS",
+                hint="Check --home and HEADRACE_HOME.",
+            )
+
     def purge(self) -> None:
         """Delete the home and everything in it.
 
@@ -183,12 +196,7 @@ class Home:
         """
         if not self.root.exists():
             return
-        if not self.exists() or self.root.is_symlink():
-            raise UsageError(
-                f"{self.root} is no headrace home; nothing was deleted.",
-                code="HOME_NOT_OURS",
-                hint="Check --home and HEADRACE_HOME.",
-            )
+        self.refuse_foreign()
         # The marker goes last, so that a purge that was cut short can be run again.
         for entry in self.root.iterdir():
             if entry.name == _MARKER:

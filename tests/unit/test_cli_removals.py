@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from connectors.base import Left
+from headrace.cli import ask as asking
 from headrace.cli import home as cli_home
 from headrace.cli import remove as removal
 from headrace.cli import tables as tables_room
@@ -65,6 +67,21 @@ def test_what_would_go_with_a_source_is_said(home: Path, removed: list[str]) -> 
     assert "topic            depot.public.goods" in told("source", "remove", "depot", "--dry-run").stdout
     left = json.loads(told("source", "remove", "depot", "--leave-database", "--dry-run", "--json").stdout)
     assert "slot" not in left["goes"]
+    assert "goes_where_answered" not in left
+    assert removed == []
+
+
+def test_what_a_connect_that_is_gone_keeps_is_not_said_to_go_for_good(home: Path, removed: list[str]) -> None:
+    add(home, "depot", "postgresql://me@db.example:5432/depot")
+    words = ("source", "remove", "depot", "--leave-connect", "--dry-run")
+    said = json.loads(told(*words, "--json").stdout)
+    assert said["goes"].keys() == {"slot", "publication", "table", "file"}
+    assert said["goes_where_answered"]["connector"] == ["headrace_depot"]
+    assert "depot.public.goods" in said["goes_where_answered"]["topic"]
+    goes, _, perhaps = told(*words).stdout.partition("Where Connect and Kafka answer")
+    assert "depot.public.goods" not in goes
+    assert "elsewhere they stay" in perhaps
+    assert "depot.public.goods" in perhaps
     assert removed == []
 
 
@@ -121,7 +138,7 @@ def test_a_person_is_asked_and_a_script_is_not(
 ) -> None:
     add(home, "depot", "postgresql://me@db.example:5432/depot")
     with monkeypatch.context() as patch:
-        patch.setattr(removal, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+        patch.setattr(asking, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
         result = told(*words, code=1, answer="n\n")
         assert "for good. Go on?" in result.stderr
         assert "Nothing was removed." in result.stderr
@@ -129,8 +146,12 @@ def test_a_person_is_asked_and_a_script_is_not(
         told(*words, answer="y\n")
         assert len(removed) == 1
         if words[1] != "remove" or words[0] == "sink":
-            assert "Go on?" not in told(*words, "--yes").stderr
-            assert "Go on?" not in told(*words, "--json").stderr
+            assert "Go on?" not in told(*words, "--yes", "--json").stderr
+            assert "Go on?" in told(*words, "--json", code=1, answer="n\n").stderr
+            assert len(removed) == 2
+            result = told(*words, "--json", answer="y\n")
+            assert "Go on?" not in result.stdout
+            assert json.loads(result.stdout.splitlines()[-1])
     removed.clear()
     if words[2] == "depot":
         add(home, "depot", "postgresql://me@db.example:5432/depot")
@@ -141,7 +162,7 @@ def test_a_person_is_asked_and_a_script_is_not(
 def test_a_sink_that_keeps_its_data_is_removed_without_a_question(
     home: Path, removed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     told("sink", "remove", "cache")
     assert removed == ["cache"]
 
@@ -181,3 +202,43 @@ def test_a_damaged_registry_does_not_keep_a_home_from_being_purged(home: Path) -
 def test_down_without_purge_asks_no_registry(home: Path) -> None:
     told("down")
     assert Registry(home / "registry.db").source("shop")
+
+
+def test_a_slot_that_stays_unasked_is_no_success(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(home, "depot", "postgresql://me@db.example:5432/depot")
+    left = Left(("SELECT pg_drop_replication_slot('headrace_depot');",), "permission denied", slot=True)
+    monkeypatch.setattr(removal, "remove_source", lambda *_, **__: left)
+    words = ("source", "remove", "depot")
+    assert left.statements[0] in told(*words, code=1).stdout
+    assert json.loads(told(*words, "--json", code=1).stdout)["slot"] is True
+    told(*words, "--leave-database")
+    monkeypatch.setattr(removal, "remove_source", lambda *_, **__: replace(left, slot=False))
+    told(*words)
+
+
+def test_what_a_purge_would_take_is_said_and_a_person_is_asked(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("down", "--purge", "--forget-sources")
+    assert (
+        json.loads(told("down", "--purge", "--dry-run", "--json", code=2).stderr)["error"]["code"]
+        == "SOURCES_LEFT"
+    )
+    said = json.loads(told(*words, "--dry-run", "--json").stdout)
+    assert said == {"home": str(home), "dry_run": True, "stops": [], "goes": {"directory": [str(home)]}}
+    assert f"directory        {home}" in told(*words, "--dry-run").stdout
+    assert json.loads(told("down", "--dry-run", "--json").stdout)["goes"] == {"directory": []}
+    monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    result = told(*words, code=1, answer="n\n")
+    assert f"{home} with all data of its servers for good. Go on?" in result.stderr
+    assert Registry(home / "registry.db").source("shop")
+    assert "Go on?" not in told("down").stderr
+    assert "Go on?" not in told(*words, "--yes").stderr
+    assert not home.exists()
+    assert "Go on?" not in told("down", "--purge").stderr, "there is nothing"
+
+
+def test_a_directory_of_others_would_not_be_purged(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    words = ("down", "--purge", "--dry-run", "--json", "--home", str(tmp_path / "theirs"))
+    assert json.loads(told(*words, code=2).stderr)["error"]["code"] == "HOME_NOT_OURS"
