@@ -253,7 +253,9 @@ def _say_dry(found: list[DeadLetterEntry], what: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"dry_run": True, "letters": [_as_dict(entry) for entry in found]})
         return
-    out.print(f"Would {what} {len(found):,} letters of {len({e.row for e in found}):,} rows.")
+    # Of a letter without a key nobody knows which row it is of: it counts as one.
+    rows = {(entry.sink, entry.table, entry.row or entry.number) for entry in found}
+    out.print(f"Would {what} {len(found):,} letters of {len(rows):,} rows.")
 
 
 def _as_dict(entry: DeadLetterEntry) -> dict[str, Any]:

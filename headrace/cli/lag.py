@@ -80,8 +80,9 @@ def _print(report: LagReport, *, as_json: bool) -> None:
         print_json(report.as_dict())
         return
     out.print(render(report))
-    remedies = dict.fromkeys([*(s.remedy for s in report.sources), *(s.remedy for s in report.sinks)])
-    for remedy in filter(None, remedies):
+    told = [s.remedy for s in report.sources] + [s.remedy for s in report.sinks]
+    told += [t.remedy for t in report.tables]
+    for remedy in dict.fromkeys(filter(None, told)):
         print_hint(remedy, mark="[yellow]remedy:[/] ")
     for note in (note for source in report.sources for note in source.notes):
         ways = (

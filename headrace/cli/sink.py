@@ -204,9 +204,11 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
         print_json(described)
         return
     print_title(name, described["state"], f"{described['kind']} of {described['source']}")
-    for label in ("reason", "remedy"):
-        if described[label]:
-            print_hint(f"{label}: {described[label]}")
+    remedies = [described["remedy"], *(facts["remedy"] for facts in described["tables"].values())]
+    if described["reason"]:
+        print_hint(f"reason: {described['reason']}")
+    for remedy in dict.fromkeys(filter(None, remedies)):
+        print_hint(f"remedy: {remedy}")
     out.print(
         grid(
             ("table", "state", "lag>", "freshness>", "applied>", "rejected>", "behind>", "target"),
@@ -362,6 +364,7 @@ def _described(context: Context, entry: SinkEntry) -> dict[str, Any]:
                 "key": list(table.schema.key),
                 "state": tables[name].state,
                 "reason": tables[name].reason,
+                "remedy": tables[name].remedy,
                 "lag_records": tables[name].lag_records,
                 "freshness_seconds": tables[name].freshness_seconds,
                 "applied": tables[name].applied,

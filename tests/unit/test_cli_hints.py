@@ -143,6 +143,45 @@ def test_json_tells_commands_of_the_installation_that_was_named(command: str, ho
     assert "headrace dlq" not in line
 
 
+def test_the_remedy_of_each_table_is_told_and_each_but_once(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a sink tells is only the worst of its tables."""
+    ways = (f"{REMEDY} --why sink", "headrace source refresh shop")
+    seen = tuple(replace(TABLE_SEEN, remedy=way) for way in (ways[0], ways[1], ways[1], ""))
+    for module in (lag_room, lag):
+        monkeypatch.setattr(module, "measure", lambda *_: replace(REPORT, tables=seen))
+    said = CliRunner().invoke(app, ["lag"]).stdout
+    assert [said.count(way) for way in ways] == [1, 1]
+    for module in (lag_room, lag):
+        monkeypatch.setattr(module, "measure", lambda *_: replace(REPORT, tables=seen[1:2]))
+    said = CliRunner().invoke(app, ["sink", "show", "search"]).stdout
+    assert [said.count(f"remedy: {way}") for way in ways] == [1, 1]
+    (table,) = json.loads(CliRunner().invoke(app, ["sink", "show", "search", "--json"]).stdout)[
+        "tables"
+    ].values()
+    assert table["remedy"] == ways[1]
+
+
+def test_a_dry_run_counts_the_rows_of_letters(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def letter(number: int, sink: str, table: str, row: str | None) -> DeadLetterEntry:
+        return DeadLetterEntry(number=number, sink=sink, table=table, row=row)
+
+    of = [
+        ("a", "s.t", "1"),
+        ("a", "s.t", "1"),
+        ("b", "s.t", "1"),
+        ("a", "s.u", "1"),
+        ("a", "s.t", None),
+        ("a", "s.t", None),
+    ]
+    found = [letter(number, *one) for number, one in enumerate(of, 1)]
+    monkeypatch.setattr(deadletters, "letters", lambda *_: found)
+    for words, what in (("replay", "apply again"), ("discard", "discard")):
+        said = CliRunner().invoke(app, ["dlq", words, "--all", "--dry-run"]).stdout
+        assert said == f"Would {what} 6 letters of 5 rows.\n"
+
+
 def test_an_error_s_hint_acts_on_the_installation_that_was_named(home: Path) -> None:
     done = CliRunner().invoke(app, ["--home", str(home), "lag", "--wait", "0", "--json"])
     assert json.loads(done.stderr)["error"]["hint"] == f"headrace --home {home} lag"
