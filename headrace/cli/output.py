@@ -45,14 +45,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def print_json(value: Any, *, foreign: bool = False) -> None:
+def print_json(value: Any, *, foreign: bool = False, aside: bool = False) -> None:
     """Write ``value`` as one line of JSON to standard output; numbers that JSON does not know are null.
+
+    What stands ``aside`` of the command's one document goes to standard error.
 
     Commands in it act on the installation that this command was told, as those of :func:`print_hint` do;
     of a ``foreign`` value, such as rows of a database, nothing is changed.
     """
-    sys.stdout.write(json.dumps(_finite(value if foreign else _here(value)), default=str) + "\n")
-    sys.stdout.flush()
+    to = sys.stderr if aside else sys.stdout
+    to.write(json.dumps(_finite(value if foreign else _here(value)), default=str) + "\n")
+    to.flush()
 
 
 def _finite(value: Any) -> Any:

@@ -56,6 +56,18 @@ def test_a_run_in_words(seen: ResnapshotEntry, words: str) -> None:
     assert said.of(seen) == words
 
 
+def test_what_sinks_have_still_to_apply_in_words() -> None:
+    clock, left = Clock(), {"records": 9_000}
+    said, told = Words(clock, lambda _: left["records"]), ""
+    said.of(run(read=100_000))
+    for _ in range(5):
+        told = said.of(run("applying", read=100_000, reason="search: 9 records"))
+        clock.now, left["records"] = clock.now + 1, left["records"] - 1_000
+    wanted = "5,000 records left to apply, 1,000 records/s, about 5 s left"
+    assert told == f"run 3f2a: applying; {wanted}; search: 9 records"
+    assert Words(clock).of(run("sweeping", wanted="abort")) == "run 3f2a: aborting while sweeping"
+
+
 def test_the_rate_is_of_late_and_without_pauses() -> None:
     clock = Clock()
     said, read, last = Words(clock), 0, ""
@@ -86,13 +98,18 @@ def test_words_are_said_when_the_state_changes_and_else_now_and_then() -> None:
     [
         (run(read=10_000, estimate=20_000), 20, "10,000 rows"),
         (run(read=30_000, estimate=20_000), 20, "30,000 rows"),  # of how many nobody knows: it moves
-        (run("applying", read=30_000, estimate=40_000), 40, "run 3f2a: applying"),
+        (
+            run("applying", read=30_000, estimate=40_000),
+            20,
+            "run 3f2a: applying; 9,000 records left to apply",
+        ),
     ],
 )
 def test_in_a_terminal_there_is_a_bar(seen: ResnapshotEntry, filled: int, words: str) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, no_color=True)
-    with shown(as_json=False, console=console) as see:
+    with shown(as_json=False, console=console, left=lambda _: 9_000) as see:
+        see(run(read=10, estimate=20))  # a total that was known once is forgotten
         see(seen)
     (last,) = [frame for frame in screen.getvalue().split("\x1b[2K") if words in frame]
     assert Text.from_ansi(last).plain.count("━") == filled

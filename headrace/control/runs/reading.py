@@ -11,7 +11,7 @@ import fcntl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import IO
+from typing import IO, Any
 
 from connectors.base import Capture, Source
 from headrace.control.arrived import too_few
@@ -237,8 +237,8 @@ def _watch(job: Job, source: Source, capture: Capture) -> bool:
     wanted = {name: table.topic for name, table in tables.items()}
     if not wanted:
         return True
-    pace = Pace(plan.get("rows_per_second"))
-    strain = Strain(plan.get("max_latency_ms", MAX_LATENCY_MS) / 1000, source.answer_seconds)
+    limits = _limits(plan)
+    pace, strain = _paced(limits, source)
     with Connect(job.context.connect_url, patience=_CONNECT_S) as connect:
         while True:
             snapshot = heard.incremental(plan.get("signal", job.name))
@@ -248,6 +248,9 @@ def _watch(job: Job, source: Source, capture: Capture) -> bool:
                 return True
             if job.heed():
                 return False
+            if (wanted_now := _limits(job.run.plan)) != limits:  # a person has changed them meanwhile
+                limits = wanted_now
+                pace, strain = _paced(limits, source)
             rest = pace.ahead(read) or strain.look()
             trouble = _trouble_of(connect, capture)
             if trouble:
@@ -257,6 +260,16 @@ def _watch(job: Job, source: Source, capture: Capture) -> bool:
                 resting = rest
             job.say(trouble or strain.reason)
             time.sleep(_POLL_S)
+
+
+def _limits(plan: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Return rows a second, and milliseconds that an answer of the database may take."""
+    return plan.get("rows_per_second"), plan.get("max_latency_ms", MAX_LATENCY_MS)
+
+
+def _paced(limits: tuple[int | None, int], source: Source) -> tuple[Pace, Strain]:
+    rows, milliseconds = limits
+    return Pace(rows), Strain(milliseconds / 1000, source.answer_seconds)
 
 
 def _trouble_of(connect: Connect, capture: Capture) -> str:

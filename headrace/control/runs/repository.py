@@ -45,6 +45,7 @@ __all__ = [
     "note_litter",
     "overtaken",
     "raised",
+    "refuse_busy",
     "refuse_former",
     "run_of",
     "take_over",
@@ -120,7 +121,7 @@ def insert(
         UsageError: When another run is at one of the tables and this one is not to wait for it
             (``RESNAPSHOT_TABLE_BUSY``). It is not at those that it has finished everywhere.
     """
-    tables, mirrors = registry.source(source).tables, registry.sinks(source)
+    known = registry.source(source).tables, registry.sinks(source)
     run = ResnapshotEntry(
         id=uuid.uuid4().hex[:12],
         source=source,
@@ -137,16 +138,34 @@ def insert(
         counts={},
     )
     with registry.begin() as session:
-        for other in session.scalars(_among(source, ACTIVE)):
-            if (at := topics_left(other, tables, mirrors) & set(topics)) and not queue:
-                raise UsageError(
-                    f"Run {other.id} is at {', '.join(sorted(at))} already: {other.phase}.",
-                    code="RESNAPSHOT_TABLE_BUSY",
-                    hint=f"headrace resnapshot wait {other.id}",
-                )
+        if not queue:
+            _refuse_busy(session, source, topics, *known)
         session.add(run)
         also(session)
     return run
+
+
+def refuse_busy(registry: Registry, source: str, topics: Sequence[str]) -> None:
+    """Refuse what :func:`insert` would refuse now (``RESNAPSHOT_TABLE_BUSY``)."""
+    known = registry.source(source).tables, registry.sinks(source)
+    with registry.begin() as session:
+        _refuse_busy(session, source, topics, *known)
+
+
+def _refuse_busy(
+    session: Session,
+    source: str,
+    topics: Sequence[str],
+    tables: Sequence[SourceTableEntry],
+    sinks: Sequence[SinkEntry],
+) -> None:
+    for other in session.scalars(_among(source, ACTIVE)):
+        if at := topics_left(other, tables, sinks) & set(topics):
+            raise UsageError(
+                f"Run {other.id} is at {', '.join(sorted(at))} already: {other.phase}.",
+                code="RESNAPSHOT_TABLE_BUSY",
+                hint=f"headrace resnapshot wait {other.id}",
+            )
 
 
 def overtaken(registry: Registry, run: ResnapshotEntry) -> list[ResnapshotEntry]:

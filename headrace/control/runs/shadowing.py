@@ -27,6 +27,7 @@ from headrace.control.runs.repository import (
     refuse_former,
     run_of,
 )
+from headrace.control.runs.settling import pipeline_of, shadow_of, shadowed
 from headrace.model.errors import HeadraceError, SinkError
 from headrace.observe.failpoints import hit
 from sinks import registry as kinds
@@ -42,20 +43,8 @@ __all__ = [
     "fill",
     "give_up",
     "let_go_on",
-    "pipeline_of",
-    "shadowed",
     "switch",
 ]
-
-
-def shadowed(run: ResnapshotEntry, sink: str, topic: str) -> bool:
-    """Return whether the run fills a shadow of the table at this sink."""
-    return topic in run.plan.get("shadows", {}).get(sink, ())
-
-
-def pipeline_of(run: ResnapshotEntry, sink: str, table: SourceTableEntry) -> str:
-    """Return the name of the pipeline that fills the shadow."""
-    return f"{sink}.{_shadow(run, table)}"
 
 
 def fill(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> None:
@@ -82,7 +71,7 @@ def _begin(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Sour
     spec = main.model_copy(
         update={
             "sink": name,
-            "settings": {**main.settings, SHADOW: _shadow(run, table)},
+            "settings": {**main.settings, SHADOW: shadow_of(run, table)},
             "tables": tuple(_now(known, table) for known in main.tables if known.topic == table.topic),
             "checkpoint": context.checkpoints / name,
             "dead_letters": context.dead_letters / name,
@@ -251,12 +240,8 @@ def _switched(known: TableSpec, topic: str) -> TableSpec:
     return known.model_copy(update={"target": known.target + 1}) if known.topic == topic else known
 
 
-def _shadow(run: ResnapshotEntry, table: SourceTableEntry) -> str:
-    return f"r{run.id}t{table.place}"
-
-
 def _open(run: ResnapshotEntry, entry: SinkEntry, table: SourceTableEntry) -> Sink:
-    return kinds.build(entry.kind, entry.name, {**entry.settings, SHADOW: _shadow(run, table)})
+    return kinds.build(entry.kind, entry.name, {**entry.settings, SHADOW: shadow_of(run, table)})
 
 
 def _clear(context: Context, name: str) -> None:

@@ -12,11 +12,12 @@ from headrace.control.capture import source_of
 from headrace.control.context import Context
 from headrace.control.fitness import in_words_of, refuse_not_streaming, refuse_unfit, unfit_now
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceEntry, SourceTableEntry
+from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
 from headrace.control.remedies import recover
 from headrace.control.rest import resting, way_back
 from headrace.control.runner import ensure_engine, runs_now
 from headrace.control.runs import markers
+from headrace.control.runs.chosen import Plan, sinks_of
 from headrace.control.runs.left_out import Why, choose, raise_left_out, tell
 from headrace.control.runs.repository import (
     ACTIVE,
@@ -29,6 +30,7 @@ from headrace.control.runs.repository import (
     is_swept,
     keep_telling,
     raised,
+    refuse_busy,
     run_of,
     topics_of,
 )
@@ -66,25 +68,6 @@ _ACTIVE = tuple(phase.value for phase in ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a resnapshot would do.
-
-    Args:
-        source: The source.
-        tables: Table → end offset S of each partition of its topic now.
-        sinks: Sinks that will be swept.
-        rows: About how many rows will be read, by the database's statistics.
-        left_out: Table → why the connector cannot read it anew.
-    """
-
-    source: str
-    tables: dict[str, list[int]]
-    sinks: tuple[str, ...]
-    rows: int
-    left_out: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Swept:
     """How many rows a sink held that the source no longer has."""
 
@@ -93,15 +76,27 @@ class Swept:
     removed: int
 
 
-def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: Sequence[str] = ()) -> Plan:
+def plan(
+    context: Context,
+    name: str,
+    *,
+    tables: Sequence[TableId] = (),
+    sinks: Sequence[str] = (),
+    queue: bool = False,
+) -> Plan:
     """Return what :func:`start` would begin; changes nothing.
 
     Raises:
-        SourceError: When a run of tables that are named would fail, with the code of what is wrong.
+        HeadraceError: What :func:`start` would raise; and of tables that are named, of which the run would
+            fail, with the code of what is wrong.
     """
     registry = Registry(context.registry)
     entry = registry.source(name)
     chosen, unreadable = choose(entry, tables)
+    swept = sinks_of(registry, name, sinks)
+    refuse_not_streaming(context, entry)
+    if not queue:
+        refuse_busy(registry, name, [table.topic for table in chosen])
     left_out = _words(entry, unreadable)
     source = source_of(context, entry)
     if tables:
@@ -113,7 +108,7 @@ def plan(context: Context, name: str, *, tables: Sequence[TableId] = (), sinks: 
     return Plan(
         source=name,
         tables={str(t.schema.table): marks_of(kafka, entry, t) for t in chosen},
-        sinks=tuple(found.name for found in sinks_of(registry, name, sinks)),
+        sinks=tuple(found.name for found in swept),
         rows=sum(source.estimate_rows([t.schema.table for t in chosen]).values()),
         left_out=left_out,
     )
@@ -278,14 +273,20 @@ def pause(context: Context, name: str) -> ResnapshotEntry:
     return run
 
 
-def resume(context: Context, name: str, *, sweep_many: bool = False) -> ResnapshotEntry:
+def resume(context: Context, name: str, *, sweep_many: bool = False, **pace: int | None) -> ResnapshotEntry:
     """Have a paused, failed or unfinished run go on where it was.
+
+    Args:
+        context: The installation.
+        name: The run's id.
+        sweep_many: Allow a sweep that removes more than a fifth of a table's rows.
+        pace: ``rows_per_second`` and ``max_latency_ms`` as of :func:`start`, where they are to change.
 
     Raises:
         UsageError: When it is over, or is to end (``RESNAPSHOT_OVER``).
     """
     registry = Registry(context.registry)
-    run = go_on(registry, run_of(registry, name).id, sweep_many=sweep_many)
+    run = go_on(registry, run_of(registry, name).id, sweep_many=sweep_many, **pace)
     if run.wanted == "abort":
         # Whoever was to end one that nobody works on may have been killed.
         raise _over(run, f"headrace resnapshot {'abort' if Phase(run.phase) in RESTING else 'show'} {run.id}")
@@ -350,19 +351,6 @@ def _words(entry: SourceEntry, unreadable: Mapping[str, Why]) -> dict[str, str]:
         for table in entry.tables
         if table.topic in unreadable
     }
-
-
-def sinks_of(registry: Registry, source: str, only: Sequence[str]) -> list[SinkEntry]:
-    """Return the source's sinks of these names; all of them without any.
-
-    Raises:
-        UsageError: When one is not the source's (``SINK_OF_OTHER_SOURCE``).
-    """
-    found = registry.sinks(source)
-    for name in only:
-        if registry.sink(name).source != source:
-            raise UsageError(f"Sink {name} does not read from {source}.", code="SINK_OF_OTHER_SOURCE")
-    return [entry for entry in found if not only or entry.name in only]
 
 
 def marks_of(kafka: Kafka, source: SourceEntry, table: SourceTableEntry) -> list[int]:

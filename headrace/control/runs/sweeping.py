@@ -28,8 +28,8 @@ from headrace.control.runs.repository import (
     is_swept,
     keep_telling,
 )
-from headrace.control.runs.settling import Lack, lack_of, worded
-from headrace.control.runs.shadowing import discard, fill, let_go_on, pipeline_of, shadowed
+from headrace.control.runs.settling import Lack, lack_of, pipeline_of, shadowed, worded
+from headrace.control.runs.shadowing import discard, fill, let_go_on
 from headrace.control.runs.table_sweep import mine_of, remember, sweep_table
 from headrace.control.verdicts import State, Verdict, record
 from headrace.model.errors import HeadraceError, SinkError, SourceError

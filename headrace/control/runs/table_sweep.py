@@ -12,7 +12,8 @@ from headrace.control.remedies import read_anew
 from headrace.control.runs.counted import NOTHING_GOES, refuse_unseen
 from headrace.control.runs.job import Aborted, Job, Paused
 from headrace.control.runs.repository import SWEEP_LARGE, UNSWEPT, change, count, is_swept
-from headrace.control.runs.shadowing import pipeline_of, shadowed, switch
+from headrace.control.runs.settling import pipeline_of, shadowed
+from headrace.control.runs.shadowing import switch
 from headrace.control.sweeps import ROWS_BEHIND, Found, ask_sweep
 from headrace.control.verdicts import State, Verdict, healed, over, record, standing
 from headrace.model.errors import SinkError

@@ -71,15 +71,18 @@ def may_rest(registry: Registry, name: str) -> None:
             run.wanted = ""
 
 
-def go_on(registry: Registry, name: str, *, sweep_many: bool) -> ResnapshotEntry:
-    """Have a run go on where it was; one that is over, or is to end, is left alone."""
+def go_on(registry: Registry, name: str, *, sweep_many: bool, **pace: int | None) -> ResnapshotEntry:
+    """Have a run go on where it was, at another ``pace`` if need be.
+
+    One that is over, or is to end, is left alone.
+    """
     with registry.begin() as session:
         run = session.get_one(ResnapshotEntry, name)
         phase = Phase(run.phase)
         if phase in (Phase.COMPLETED, Phase.ABORTED) or run.wanted == "abort":
             return run
         refuse_former(run)
-        plan = {**run.plan, **({"sweep_many": True} if sweep_many else {})}
+        plan = {**run.plan, **pace, **({"sweep_many": True} if sweep_many else {})}
         if phase is Phase.UNFINISHED:
             phase = Phase.SWEEPING
         elif phase is Phase.FAILED:  # what it was told may not be all there is
