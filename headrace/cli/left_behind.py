@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from headrace.control.begun import noted
 from headrace.control.registry import Registry, SourceEntry
 from headrace.local.home import Home
 from headrace.local.ports import load_ports
@@ -25,7 +26,9 @@ def refuse_sources_left(home: Home) -> None:
     if not home.exists() or not path.exists():
         return
     try:
-        elsewhere = [entry for entry in Registry(path).sources() if not _is_ours(home, entry)]
+        registry = Registry(path)
+        known = [*registry.sources(), *(begun.entry for begun in noted(registry).values() if begun.made)]
+        elsewhere = [entry for entry in known if not _is_ours(home, entry)]
     except EnvironmentError_ as error:
         error.message += " Which databases keep a slot for its sources is not known."
         error.hint = (
@@ -36,7 +39,7 @@ def refuse_sources_left(home: Home) -> None:
     if elsewhere:
         told = ", ".join(f"{entry.name} ({entry.address})" for entry in elsewhere)
         raise UsageError(
-            f"Databases outside this stack keep a slot, and their log, for sources of it: {told}.",
+            f"Databases outside this stack keep what sources have there, a slot and its log, say: {told}.",
             code="SOURCES_LEFT",
             hint=f"headrace source remove {elsewhere[0].name}",
         )

@@ -42,6 +42,7 @@ from headrace.config.references import is_reference, read_reference
 from headrace.config.source import NAME, SourceSettings
 from headrace.control import lag, source, source_check
 from headrace.control import refresh as following
+from headrace.control.begun import named, noted
 from headrace.control.check_again import check_again
 from headrace.control.columns import changes
 from headrace.control.registry import Registry
@@ -189,7 +190,8 @@ def list_(home: HomeOption = None, as_json: JsonFlag = False) -> None:
     Example: `headrace source list`
     """
     context = open_context(home)
-    entries = Registry(context.registry).sources()
+    registry = Registry(context.registry)
+    entries = [*registry.sources(), *(begun.entry for begun in noted(registry).values())]
     if as_json:
         print_json([facts_of(context, entry) for entry in entries])
         return
@@ -219,7 +221,7 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
     Example: `headrace source show shop --json`
     """
     context = open_context(home)
-    entry = Registry(context.registry).source(name)
+    entry = named(Registry(context.registry), name)
     described = facts_of(context, entry)
     if as_json:
         print_json(described)

@@ -7,6 +7,7 @@ from typing import Any
 
 from connectors.base import Keys, Source
 from headrace.config.source import SourceSettings
+from headrace.control.begun import noted
 from headrace.control.capture import settings_of
 from headrace.control.registry import Adding, Registry, SinkEntry, SourceEntry, now_ms
 from headrace.control.sink_settings import checked_settings
@@ -46,6 +47,9 @@ def begun_source(registry: Registry, name: str) -> SourceEntry | None:
     Raises:
         UsageError: When there is one that was added (``SOURCE_EXISTS``).
     """
+    begun = noted(registry).get(name)
+    if begun is not None:
+        return begun.entry
     known = {entry.name: entry for entry in registry.sources()}.get(name)
     if known is not None and (known.adding is None or _is_used(registry, known)):
         raise source_exists(name)

@@ -11,7 +11,7 @@ from typing import IO
 
 from headrace.control.context import Context
 
-__all__ = ["Say", "alone", "only_one", "somebody_works", "take"]
+__all__ = ["Say", "alone", "is_held", "only_one", "somebody_works", "take"]
 
 Say = Callable[[str], None]
 
@@ -46,20 +46,34 @@ def only_one(context: Context, kind: str, name: str, doing: str, say: Say) -> It
         doing: What others are told who wait.
         say: Told for whom this one waits, when it is for longer than a moment.
     """
-    context.run.mkdir(parents=True, exist_ok=True)
-    with (context.run / f"name-{kind}-{name}.lock").open("a+") as lock:
+    with _lock_on(context, kind, name) as lock:
         take(lock, name, doing, say)
         yield
+
+
+def is_held(context: Context, kind: str, name: str) -> bool:
+    """Return whether a command adds or removes what has this name."""
+    with _lock_on(context, kind, name) as lock:
+        return _is_taken(lock)
 
 
 def somebody_works(context: Context, source: str) -> bool:
     """Return whether a command works on what the source captures."""
     with _lock_of(context, source) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
+        return _is_taken(lock)
+
+
+def _is_taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _lock_on(context: Context, kind: str, name: str) -> IO[str]:
+    context.run.mkdir(parents=True, exist_ok=True)
+    return (context.run / f"name-{kind}-{name}.lock").open("a+")
 
 
 def _lock_of(context: Context, source: str) -> IO[str]:

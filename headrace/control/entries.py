@@ -13,6 +13,7 @@ from headrace.model.schema import TableSchema
 __all__ = [
     "Adding",
     "Base",
+    "BegunEntry",
     "DeadLetterEntry",
     "DeadLetterFile",
     "EndEntry",
@@ -91,6 +92,21 @@ class SourceEntry(Base):
         ids, others = ({t.topic: t.topic_id for t in entry.tables} for entry in (self, other))
         shared = ids.keys() & others.keys()
         return self.placeholder == other.placeholder and all(ids[name] == others[name] for name in shared)
+
+
+class BegunEntry(Base):
+    """What an ``add`` may have made before it registered, or what is left of one: see :mod:`.begun`."""
+
+    __tablename__ = "begun"
+
+    source: Mapped[str] = mapped_column(primary_key=True)
+    at_ms: Mapped[int]
+    made: Mapped[bool]
+    """Whether anything may be there but this note and the file with the password."""
+    plan: Mapped[dict[str, Any]]
+    """``kind``, ``address`` (without a password), ``placeholder``, ``settings``, ``system`` and ``tables``;
+    ``topics``: those that were there before; ``file``: whether the file with the password was;
+    ``connector``: whether a connector may have been created."""
 
 
 class SourceTableEntry(Base):

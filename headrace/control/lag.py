@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headrace.config.pipeline import PipelineSpec
+from headrace.control.alone import is_held
+from headrace.control.begun import noted
 from headrace.control.context import Context
 from headrace.control.heard import CLOCK_SLACK_S, age_s
 from headrace.control.kafka import Kafka
@@ -152,12 +154,23 @@ def measure(context: Context, kafka: Kafka | None = None) -> LagReport:
     """
     report = judge(*observe(context, kafka or Kafka(context.kafka_bootstrap)))
     registry = Registry(context.registry)
+    if begun := noted(registry):
+        report = replace(report, sources=(*report.sources, *(_begun(context, name) for name in begun)))
     lost = orphans(context, registry)
     if not lost:
         return report
     known = registry.sources()
     said = tuple(_lost(spec, added_again(spec, lost, known)) for spec in lost)
     return replace(report, in_sync=False, in_sync_age_seconds=None, sinks=(*report.sinks, *said))
+
+
+def _begun(context: Context, name: str) -> SourceLag:
+    """Return the word for a source that is not registered, and of which something may be there."""
+    state, reason, remedy = State.SETUP, "a command adds it or removes it just now", ""
+    if not is_held(context, "source", name):
+        state, remedy = State.FAILED, f"headrace source remove {name}"
+        reason = "a command that adds or removes it was broken off: what it has made may be there still"
+    return SourceLag(name, state, reason, remedy, None, None, None, None)
 
 
 def _lost(spec: PipelineSpec, remedy: str) -> SinkLag:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from sqlalchemy import select
 
+from headrace.control.begun import noted
 from headrace.control.context import Context
 from headrace.control.entries import DeadLetterEntry, JournalEntry, ResnapshotEntry, SourceTableEntry
 from headrace.control.pipelines import orphans
@@ -86,7 +87,7 @@ def refuse_without_sources(context: Context) -> None:
         UsageError: With code ``NO_SOURCE``.
     """
     registry = Registry(context.registry)
-    if not registry.sources() and not orphans(context, registry):
+    if not (registry.sources() or noted(registry) or orphans(context, registry)):
         raise UsageError(
             "No source is registered: nothing is followed, so no store can be behind.",
             code="NO_SOURCE",

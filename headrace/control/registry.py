@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 _VERSION = 11
-_OLDER = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+_OLDER = tuple(range(1, _VERSION))
 """Versions that lack only tables, which are made, and columns, which are added."""
 _LARGEST = 2**63 - 1
 """The largest number that SQLite knows."""

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from connectors import registry as kinds
 from connectors.base import WHILE_AWAY, Capture, Keys, Source
+from headrace.config.secrets import SecretRef
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.adding import begun_source, is_same_source, note, source_exists
 from headrace.control.alone import only_one
+from headrace.control.begun import Before, Undo, begin, end, keep, making, registered
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
@@ -27,7 +29,7 @@ from headrace.control.pipelines import orphans, withdraw
 from headrace.control.registry import Adding, Registry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.runner import ensure_engine
 from headrace.control.source_check import is_remains, refuse_taken
-from headrace.control.source_remove import Say, close, let_go, remove, stop_and_forget, unregister
+from headrace.control.source_remove import Say, close, let_go, remove, stop_and_forget
 from headrace.control.streaming import wait_streaming
 from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
@@ -113,21 +115,25 @@ def add(
         )
         source.properties(capture)  # an address that the connector does not take is refused before all else
         stays: list[str] = []
-        with _telling(stays), Connect(context.connect_url) as connect, ExitStack() as undo:
+        with _telling(stays), Connect(context.connect_url) as connect, Undo() as undo:
             kafka = Kafka(context.kafka_bootstrap)
             _clear_remains(context, connect, kafka, source, capture, say)
             refuse_taken(connect, kafka, source, capture, patience_s=_FORGETS_S)
+            topics, known = topics_of(capture), kafka.names()
+            # A file that is there is of a source that the registry has lost.
+            before = Before(frozenset(known.intersection(one.name for one in topics)), secret.path.exists())
+            capture = replace(capture, system=source.hold(capture).system)
             # Each step is to be taken back before it is done: one whose answer is lost may have done all.
-            if not secret.path.exists():  # else it is of a source that the registry has lost
-                undo.callback(secret.forget)
+            undo.callback(_end, undo, registry, secret, capture, before, stays, say)
+            begin(registry, capture, kind, source.address, before)
             secret.store(password)
+            making(registry, name)
             say(f"setting up {len(wanted)} tables: publication, signal and heartbeat tables")
-            undo.callback(lambda: stays.extend(_take_back(source, capture, say)))
+            undo.surely(lambda: stays.extend(_take_back(source, capture, say)))
             source.setup(capture)
-            topics, there = topics_of(capture), kafka.names()
-            undo.callback(kafka.delete, [topic.name for topic in topics if topic.name not in there])
+            undo.surely(kafka.delete, [one.name for one in topics if one.name not in known])
             kafka.create(topics)
-            undo.callback(unregister, registry, name, capture.placeholder)
+            undo.callback(keep, registry, name, capture.placeholder, before)
             with _nothing_of_others(undo):
                 entry = _register(registry, kafka, capture, kind, source, left_out)
             capture = replace(capture, timeline=entry.timeline, system=entry.system)
@@ -136,9 +142,9 @@ def add(
             look_now(context, name)
             ensure_engine(context)  # its watcher lets the application go first, and begins runs
             say("starting the connector")
-            undo.callback(connect.delete, capture.connector)
+            undo.surely(connect.delete, capture.connector)
             _to_its_end(connect.create, capture.connector, source.properties(capture, large))
-            undo.callback(stop_and_forget, connect, capture.connector)
+            undo.surely(stop_and_forget, connect, capture.connector)
             connect.forget_offsets(capture.connector)
             connect.resume(capture.connector)
             note(registry, entry, Adding.STARTED)
@@ -302,6 +308,22 @@ def _take_back(source: Source, capture: Capture, say: Say) -> tuple[str, ...]:
     return left.statements
 
 
+def _end(
+    undo: Undo,
+    registry: Registry,
+    secret: SecretRef,
+    capture: Capture,
+    before: Before,
+    stays: Collection[str],
+    say: Say,
+) -> None:
+    """Forget a command that was refused, unless not all that it made is gone."""
+    if undo.whole and not stays:
+        end(registry, secret, capture.source, before, capture.placeholder)
+    else:
+        say(f"what could not be taken back is removed by: headrace source remove {capture.source}")
+
+
 @contextmanager
 def _telling(stays: list[str]) -> Iterator[None]:
     """Have a refusal end with the statements that remove what stays in the database."""
@@ -350,6 +372,7 @@ def _register(
         if session.get(SourceEntry, entry.name) is not None:
             raise source_exists(entry.name)
         session.add(entry)
+        registered(session, entry.name)
     return entry
 
 

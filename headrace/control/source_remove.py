@@ -11,6 +11,7 @@ from sqlalchemy import select
 from connectors.base import Capture, Left, Source
 from headrace.control.adding import note
 from headrace.control.alone import only_one
+from headrace.control.begun import Before, Begun, end, named, noted
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
@@ -21,7 +22,7 @@ from headrace.control.remedies import then
 from headrace.control.topics import topics_of
 from headrace.model.errors import SourceError, StackError, UsageError
 
-__all__ = ["Say", "close", "let_go", "refuse_used", "remove", "stop_and_forget", "unregister"]
+__all__ = ["Say", "close", "let_go", "refuse_used", "remove", "stop_and_forget"]
 
 Say = Callable[[str], None]
 """Told one sentence per step; for people."""
@@ -37,8 +38,8 @@ def remove(
 ) -> Left:
     """Remove connector, slot, publication, topics and registration; idempotent after a failure.
 
-    A connector that stays cannot read on when its worker is back: its publication is gone, and without one it
-    makes no slot.
+    So it does with what an ``add`` has made that was killed before it had registered. A connector that stays
+    cannot read on when its worker is back: its publication is gone, and without one it makes no slot.
 
     Args:
         context: The installation.
@@ -57,8 +58,7 @@ def remove(
             server that has no say over the slot (``SOURCE_STANDBY``, ``SOURCE_ANOTHER_CLUSTER``).
         StackError: When Connect or Kafka does not, and is not to be left.
     """
-    registry = Registry(context.registry)
-    registry.source(name)
+    named(Registry(context.registry), name)
     with only_one(context, "source", name, f"`headrace source remove {name}`", say):
         return let_go(context, name, say, leave_database=leave_database, leave_connect=leave_connect)
 
@@ -68,15 +68,22 @@ def let_go(
 ) -> Left:
     """Do what :func:`remove` does; for a command that keeps others away itself."""
     registry = Registry(context.registry)
-    entry = registry.source(name)
+    begun = noted(registry).get(name)
+    entry = begun.entry if begun else registry.source(name)
     before = entry.adding
     if not close(registry, name):
         refuse_used(registry, name)
+    left = Left()
     try:
-        return _let_go(context, registry, entry, say, leave_database, leave_connect)
+        if begun is None or begun.made:
+            left = _taken_back(context, entry, begun, say, leave_database, leave_connect)
     except BaseException:
         note(registry, entry, Adding(before) if before else None)
         raise
+    forget(context, name)
+    end(registry, secret_of(context, name), name, begun.before if begun else Before())
+    registry.note(f"source {name}", "removed", left=[*left.statements, *left.apart])
+    return left
 
 
 def close(registry: Registry, name: str) -> bool:
@@ -94,41 +101,61 @@ def close(registry: Registry, name: str) -> bool:
         return True
 
 
-def _let_go(
+def _taken_back(
     context: Context,
-    registry: Registry,
     entry: SourceEntry,
+    begun: Begun | None,
     say: Say,
     leave_database: bool,
     leave_connect: bool,
 ) -> Left:
-    name, apart = entry.name, list[str]()
+    """Remove what there is of a source anywhere but in the registry; return what was left."""
+    apart: list[str] = []
     source, capture = source_of(context, entry), capture_of(context, entry)
     connector = capture.connector
-    again = f"headrace source remove {name}"
+    again = f"headrace source remove {entry.name}"
     without_connect = f"{again} --leave-connect" if leave_connect else again
     if leave_database:
         again += " --leave-database"
+    # One that never had a connector has no slot and no record: what has, is of whoever took the name since.
+    never_ran = begun is not None and not begun.connector
+    others = f"somebody else has taken the name {entry.name} since, and keeps"
     with _left(apart, [connector], again, leave=leave_connect), Connect(context.connect_url) as connect:
+        if never_ran and connect.config(connector).get("database.password", capture.password) != (
+            capture.password
+        ):
+            say(f"{others} all that is there")
+            return Left()
         say("stopping the connector")
         stop_and_forget(connect, connector)
         connect.delete(connector)
     left = Left(source.leftovers(capture), "it was asked to be left") if leave_database else Left()
-    if not leave_database:
+    if not leave_database and never_ran and _has_slot(source, capture):
+        say(f"{others} what is in the database")
+    elif not leave_database:
         say("removing slot, publication and tables from the database")
         left = _teardown(source, capture, entry.system, without_connect)
     say("removing topics")
-    topics = [topic.name for topic in topics_of(capture)]
+    topics = [
+        topic.name for topic in topics_of(capture) if begun is None or topic.name not in begun.before.topics
+    ]
     with _left(apart, topics, again, leave=leave_connect):
-        Kafka(context.kafka_bootstrap).delete(topics)
+        kafka = Kafka(context.kafka_bootstrap)
+        if never_ran and any(high for _, high in kafka.ends(topics).values()):
+            say(f"{others} the topics")
+        else:
+            kafka.delete(topics)
     if apart:
         say(f"what does not answer keeps: {', '.join(apart)}")
-    left = replace(left, apart=tuple(apart))
-    forget(context, name)
-    unregister(registry, name)
-    secret_of(context, name).forget()
-    registry.note(f"source {name}", "removed", left=[*left.statements, *left.apart])
-    return left
+    return replace(left, apart=tuple(apart))
+
+
+def _has_slot(source: Source, capture: Capture) -> bool:
+    try:
+        source.refuse_taken(capture)
+    except SourceError as error:
+        return error.code == "SOURCE_SLOT_TAKEN"
+    return False
 
 
 def refuse_used(registry: Registry, name: str) -> None:
@@ -167,20 +194,6 @@ def _teardown(source: Source, capture: Capture, system: str | None, again: str) 
         elif error.code in ("SOURCE_STANDBY", "SOURCE_ANOTHER_CLUSTER"):
             error.hint += f"\nTo leave it to them: {again} --leave-database"
         raise
-
-
-def unregister(registry: Registry, name: str, placeholder: str | None = None) -> None:
-    """Remove a source from the registry; idempotent.
-
-    Args:
-        registry: The registry.
-        name: The source.
-        placeholder: Only the registration that was made with it; None for any.
-    """
-    with registry.begin() as session:
-        found = session.get(SourceEntry, name)
-        if found is not None and placeholder in (None, found.placeholder):
-            session.delete(found)
 
 
 def stop_and_forget(connect: Connect, connector: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from headrace.control.begun import named
 from headrace.control.capture import capture_of, secret_of
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
@@ -24,7 +25,7 @@ def of_source(context: Context, name: str, *, leave_database: bool = False) -> d
         UsageError: When there is none (``SOURCE_UNKNOWN``), or sinks read from it (``SOURCE_IN_USE``).
     """
     registry = Registry(context.registry)
-    entry = registry.source(name)
+    entry = named(registry, name)
     refuse_used(registry, name)
     capture = capture_of(context, entry)
     ours = {

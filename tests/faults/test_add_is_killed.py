@@ -32,7 +32,9 @@ GOODS = (
     "INSERT INTO goods SELECT i, 'n' || i FROM generate_series(1, 50) i",
 )
 SOURCE_STEPS = (
+    "headrace.control.source:begin",
     "headrace.config.secrets:SecretRef.store",
+    "headrace.control.source:making",
     "connectors.postgres:PostgresSource.setup",
     "headrace.control.kafka:Kafka.create",
     "headrace.control.source:_register",
@@ -116,6 +118,16 @@ def test_source_add_is_killed(context: Context, database: Database, step: str) -
     rows, _ = Kafka(context.kafka_bootstrap).committed(f"{NAME}.public.goods")
     assert sorted(row["after"]["id"] for row in rows) == list(range(1, 51))
     source.remove(context, NAME)
+    assert left_by_source(context, database, NAME) == {}
+
+
+@pytest.mark.parametrize("step", SOURCE_STEPS)
+def test_source_add_is_killed_and_never_given_again(context: Context, database: Database, step: str) -> None:
+    """Whatever was made is told by its name, and goes by that."""
+    killed(context, step, "source", NAME, database.dsn)
+    assert NAME in states(context)
+    source.remove(context, NAME)
+    assert NAME not in states(context)
     assert left_by_source(context, database, NAME) == {}
 
 

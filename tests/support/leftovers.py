@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 from redis import Redis
 
+from headrace.control.begun import noted
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
@@ -28,6 +29,7 @@ def left_by_source(context: Context, database: Database, name: str) -> dict[str,
         "schema": [*database.run("SELECT nspname FROM pg_namespace WHERE nspname ~ '^headrace'")],
         "secrets": [*context.secrets.glob(f"{name}*")],
         "registered": [one.name for one in Registry(context.registry).sources() if one.name == name],
+        "noted": [one for one in noted(Registry(context.registry)) if one == name],
     }
     return {place: what for place, what in found.items() if what}
 

@@ -19,7 +19,7 @@ from headrace.control.registry import Registry
 from headrace.local.home import Home
 from headrace.observe import pidfile
 from tests.support.cold_home import add, cold_home, told
-from tests.unit.test_one_name import URL, Servers
+from tests.support.obeying import URL, Servers
 
 
 @pytest.fixture

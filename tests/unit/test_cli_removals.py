@@ -16,11 +16,12 @@ from headrace.cli import home as cli_home
 from headrace.cli import remove as removal
 from headrace.cli import tables as tables_room
 from headrace.control.adding import begun_source
+from headrace.control.begun import Before, end
+from headrace.control.capture import secret_of
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.runs.repository import change, insert
 from headrace.control.sink import LeftTarget
-from headrace.control.source_remove import unregister
 from headrace.local.ports import PORT_NAMES
 from headrace.model.errors import HeadraceError
 from tests.support.cold_home import add, cold_home, told
@@ -42,7 +43,7 @@ def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
 
     def source(context: Context, name: str, **_: object) -> Left:
-        unregister(Registry(context.registry), name)
+        end(Registry(context.registry), secret_of(context, name), name, Before())
         done.append(name)
         return Left()
 

@@ -197,6 +197,7 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
         for statement in (
             "DROP TABLE dead_letters",
             "DROP TABLE dead_letter_files",
+            "DROP TABLE begun",
             "ALTER TABLE sinks DROP COLUMN on_schema_change",
             "ALTER TABLE watched DROP COLUMN beats",
             "ALTER TABLE sources DROP COLUMN adding",
