@@ -14,9 +14,10 @@ from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.runs import asking, left_out
 from headrace.control.runs import start as runs
+from headrace.control.runs.final import FINAL
 from headrace.control.runs.job import Job
 from headrace.control.runs.left_out import TablesUnread, Why, leave_out, raise_left_out, tell
-from headrace.control.runs.repository import FINAL, all_of, change, insert, run_of, topics_of
+from headrace.control.runs.repository import all_of, change, insert, run_of, topics_of
 from headrace.control.verdicts import RESTARTED, State, Verdict, record, standing
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -24,7 +24,6 @@ from headrace.model.errors import HeadraceError, SinkError, SourceError, UsageEr
 
 __all__ = [
     "ACTIVE",
-    "FINAL",
     "FORMER",
     "OPEN",
     "OVER",
@@ -81,24 +80,8 @@ UNSWEPT = "RESNAPSHOT_UNSWEPT"
 """Code of the verdict upon a table that a run has read, and which it has ended without sweeping."""
 FORMER = "RESNAPSHOT_FORMER"
 """Code of a run that the source's recovery has ended."""
-FINAL = (
-    "ES_MAPPING_CONFLICT",
-    "RESNAPSHOT_INCOMPLETE",
-    "RESNAPSHOT_PARTITIONS",
-    "RESNAPSHOT_ROWS_BUSY",
-    "RESNAPSHOT_UNREADABLE",
-    "SOURCE_KEY_CHANGED",
-    "SOURCE_NO_PRIMARY_KEY",
-    "SOURCE_ROW_SECURITY",
-    "SOURCE_SELECT_RIGHT",
-    "SOURCE_TABLE_MISSING",
-    "SOURCE_VALUES",
-    "SWEEP_ROWS_BEHIND",
-)
-"""Codes of errors that trying again does not mend; all others are a server's that may come back."""
 Also = Callable[[Session], object]
 """What is noted in the same transaction."""
-
 _KINDS = {kind.__name__: kind for kind in (UsageError, SourceError, SinkError)}
 
 

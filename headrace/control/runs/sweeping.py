@@ -17,10 +17,10 @@ from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEnt
 from headrace.control.remedies import read_anew
 from headrace.control.rest import resting
 from headrace.control.runs.asking import refuse_hidden
+from headrace.control.runs.final import FINAL
 from headrace.control.runs.job import Job, Paused
 from headrace.control.runs.left_out import TablesUnread, leave_out
 from headrace.control.runs.repository import (
-    FINAL,
     SWEEP_LARGE,
     UNSWEPT,
     Phase,

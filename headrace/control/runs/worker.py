@@ -19,11 +19,11 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.control.runs import markers
+from headrace.control.runs.final import FINAL
 from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.reading import note_read, read, stop_reading
 from headrace.control.runs.repository import (
     ACTIVE,
-    FINAL,
     FORMER,
     OVER,
     SWEEP_LARGE,
