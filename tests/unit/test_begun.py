@@ -126,9 +126,7 @@ def test_what_others_have_under_the_name_since_stays(
     """Another installation whose servers are the same could take the name: none of ours has run."""
     servers.may_go_on.set()
     killed(context, monkeypatch, Servers, "create")
-    servers.connectors["headrace_shop"] = {
-        "database.password": "${file:/home/other/shop.properties:password}"
-    }
+    servers.connectors["headrace_shop"] = {"database.password": "${file:/elsewhere/shop.properties:password}"}
     there = topics_of(servers)
     source.remove(context, "shop")
     assert (servers.prepared, topics_of(servers)) == ({"shop"}, there)

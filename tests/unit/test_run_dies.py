@@ -15,7 +15,7 @@ from headrace.control.runs.job import Job
 from headrace.control.runs.repository import Phase, change, count
 from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
 from headrace.control.runs.wishes import go_on
-from headrace.control.sweeps import Found
+from headrace.control.sweeps import ROWS_BEHIND, Found
 from headrace.control.verdicts import standing
 from headrace.model.errors import SinkError
 from tests.unit.test_run_sweeping import A, B, C, Shop, swept_here
@@ -141,3 +141,17 @@ def test_what_another_run_has_left_unswept_stays_so(shop: Shop) -> None:
     go_on(shop.registry, shop.job.name, sweep_many=False)
     worker.work(shop.job)
     assert said(shop) == {("one", B), ("two", B)}
+
+
+def test_rows_that_a_sink_has_refused_are_told_until_a_run_has_swept(shop: Shop) -> None:
+    shop.settle("one", A, B, C)
+    shop.settle("two", A, B, C)
+    shop.refuses = {("one", A): SinkError("It has refused the newest change of a row.", code=ROWS_BEHIND)}
+    for _ in range(2):
+        with pytest.raises(SinkError):
+            sweep(shop.job)
+        told = [found for found in standing(shop.registry, "shop") if found.code == ROWS_BEHIND]
+        assert [(one.sink, one.topic, one.state) for one in told] == [("one", A, "degraded")]
+    shop.refuses = {}
+    sweep(shop.job)
+    assert not shop.wrong

@@ -24,7 +24,7 @@ from headrace.control.runs.passed import reread
 from headrace.control.runs.repository import SWEEP_LARGE, Phase, change, count, insert, topics_left
 from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
 from headrace.control.runs.wishes import go_on
-from headrace.control.sweeps import ROWS_BEHIND, Found
+from headrace.control.sweeps import Found
 from headrace.control.verdicts import State, Verdict, record, standing
 from headrace.model.errors import HeadraceError, SinkError, UsageError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
@@ -301,20 +301,6 @@ def test_a_store_that_does_not_sweep_one_table_sweeps_the_others(shop: Shop) -> 
     sweep(shop.job)
     assert not shop.wrong
     assert shop.asked.count(("one", A)) <= 5, "ever more rarely"
-
-
-def test_rows_that_a_sink_has_refused_are_told_until_a_run_has_swept(shop: Shop) -> None:
-    shop.settle("one", A, B, C)
-    shop.settle("two", A, B, C)
-    shop.refuses = {("one", A): SinkError("It has refused the newest change of a row.", code=ROWS_BEHIND)}
-    for _ in range(2):
-        with pytest.raises(SinkError):
-            sweep(shop.job)
-        told = [found for found in standing(shop.registry, "shop") if found.code == ROWS_BEHIND]
-        assert [(one.sink, one.topic, one.state) for one in told] == [("one", A, "degraded")]
-    shop.refuses = {}
-    sweep(shop.job)
-    assert not shop.wrong
 
 
 @pytest.mark.parametrize("code", ["ES_MAPPING_CONFLICT", "RESNAPSHOT_SWEEP_LARGE"])
