@@ -77,8 +77,12 @@ class Moment:
 
     def _beat(self) -> None:
         while not self._over.wait(_BEAT_S) and time.monotonic() < self._used_until:
-            with self._lock, suppress(RedisError):  # a server that is away is asked again
-                self._stands = self._stands and self._renewed("", ())
+            try:
+                with self._lock, suppress(RedisError):  # a server that is away is asked again
+                    self._stands = self._stands and self._renewed("", ())
+            except (TypeError, ValueError, AttributeError):
+                if not self._over.is_set():  # else the client was closed meanwhile
+                    raise
 
     def _renewed(self, progress: str, pairs: Sequence[object]) -> bool:
         said = self._writer, self._mark, self._mark + 1
