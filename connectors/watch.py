@@ -62,10 +62,17 @@ class Sight:
 
 
 class Watch(Protocol):
-    """A kept connection to one database. Any call may raise; then it is closed and another is opened."""
+    """A kept connection to one database. A look may raise; then it is closed and another is opened."""
 
     def look(self, known: Mapping[str, Any]) -> Sight:
         """Look once; ``known`` are the facts of the look before, empty at the first."""
+        ...
+
+    def give_way(self) -> int:
+        """End sessions of the connector that keep others waiting for a lock; return how many there were.
+
+        Any thread may call it. It waits for a look at the database, and for nothing before or after that.
+        """
         ...
 
     def close(self) -> None:

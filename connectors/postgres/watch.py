@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -50,6 +51,7 @@ class PostgresWatch:
 
     def __init__(self, known: Mapping[str, str], capture: Capture) -> None:
         self._known, self._capture = known, capture
+        self._turn = threading.RLock()
         self._connection: Session | None = None
         self._opened_s = 0.0
         self._timeline: int | None = None
@@ -60,6 +62,18 @@ class PostgresWatch:
         self._ancestry: dict[int, Mapping[int, int] | None] = {}
 
     def look(self, known: Mapping[str, Any]) -> Sight:
+        with self._turn:
+            return self._look(known)
+
+    def give_way(self) -> int:
+        with self._turn:
+            try:
+                return give_way(self._open(None), self._capture.connector)
+            except psycopg.Error as error:
+                self.close()
+                raise self._unseen(error) from error
+
+    def _look(self, known: Mapping[str, Any]) -> Sight:
         try:
             connection = self._open(known.get(_PUBLICATION, {}).get("timeline"))
             gave_way = give_way(connection, self._capture.connector)
@@ -104,9 +118,10 @@ class PostgresWatch:
         return Sight(told, troubles, hold, self._columns, others, parted, back, gave_way)
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self._turn:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def _unseen(self, error: psycopg.Error) -> SourceError:
         denied = isinstance(error, psycopg.errors.InsufficientPrivilege)

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -60,6 +60,7 @@ _log = logging.getLogger("headrace")
 _SOURCES_EVERY_S = 5.0
 _CONNECT_EVERY = 5
 """Every so many looks Connect is asked, too, while the connector holds its slot."""
+_GIVES_WAY_EVERY_S = 2.0
 _LONGEST_PAUSE_S = 8.0
 _HANGS_AFTER_S = 120.0
 """A look that takes so long will not end: the process ends, and its guardian starts another."""
@@ -104,8 +105,7 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         began = time.monotonic()
         sight = watch.look(kept.facts if kept else {})
         if sight.gave_way:
-            why = "a statement of the application waited for it"
-            registry.note(f"source {entry.name}", "connector's reading broken off", why=why)
+            _broken_off(registry, entry.name)
         if sight.back:
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
             registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
@@ -127,6 +127,11 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
                     if found.left_out is None:  # a source of before that was noted
                         found.left_out = listed(sight.others)
     return sight
+
+
+def _broken_off(registry: Registry, source: str) -> None:
+    why = "a statement of the application waited for it"
+    registry.note(f"source {source}", "connector's reading broken off", why=why)
 
 
 def _news(kept: WatchEntry, sight: Sight) -> bool:
@@ -258,9 +263,11 @@ class _Guard(threading.Thread):
         self._looks = 0
         self._revival = Revival()
         self._kafka = Kafka(context.kafka_bootstrap)
+        self._watch: Watch | None = None
 
     def run(self) -> None:
         pause, watch, capture = LOOKS_EVERY_S, None, None
+        threading.Thread(target=self._give_way, name=f"way-{self._source}", daemon=True).start()
         while not self.over.wait(pause):
             self.began = time.monotonic()
             try:
@@ -270,6 +277,7 @@ class _Guard(threading.Thread):
                     if watch is not None:
                         watch.close()
                     capture, watch = now, source_of(self._context, entry).watch(now)
+                    self._watch = watch
                 sight = _look(self._context, self._registry, self._kafka, entry, watch)
                 pause = LOOKS_EVERY_S
                 self._gap(entry, now, sight)
@@ -279,10 +287,17 @@ class _Guard(threading.Thread):
                 _log.warning("the watcher does not see %s: %s", self._source, error)
                 if watch is not None:  # the password may be another one by now
                     watch.close()
-                    watch = None
+                    watch = self._watch = None
             self.began = None
         if watch is not None:
             watch.close()
+
+    def _give_way(self) -> None:
+        """Let the application go first, also while Kafka or Connect keep the looks waiting."""
+        while not self.over.wait(_GIVES_WAY_EVERY_S):
+            with suppress(HeadraceError):  # the next look tells it
+                if self._watch is not None and self._watch.give_way():
+                    _broken_off(self._registry, self._source)
 
     def hangs(self) -> bool:
         """Return whether a look has been under way for too long."""

@@ -1,0 +1,62 @@
+"""The application goes first, whatever keeps the looks at its database waiting."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from headrace.control import watcher
+from headrace.control.context import Context
+from headrace.control.registry import Registry
+from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from tests.support.entries import source_entry
+from tests.support.waiting import ended, until
+
+TABLE = TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT32),), ("id",))
+
+
+class _Watch:
+    """A database in which somebody waits for the connector, once."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def give_way(self) -> int:
+        self.asked += 1
+        return int(self.asked == 1)
+
+    def close(self) -> None: ...
+
+
+def test_sessions_are_ended_while_a_look_waits_for_others(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, watch, answers = Registry(context.registry), _Watch(), threading.Event()
+    with registry.begin() as session:
+        session.add(source_entry("shop", [TABLE]))
+
+    def source_of(*_: object) -> Any:
+        return type("Source", (), {"watch": lambda *_: watch})()
+
+    def hangs(*_: object) -> None:
+        ended_in_time = answers.wait(60)
+        assert ended_in_time
+        raise SystemExit
+
+    monkeypatch.setattr(watcher, "capture_of", lambda *_: None)
+    monkeypatch.setattr(watcher, "source_of", source_of)
+    monkeypatch.setattr(watcher, "_look", hangs)
+    for pause in ("LOOKS_EVERY_S", "_GIVES_WAY_EVERY_S"):
+        monkeypatch.setattr(watcher, pause, 0.01)
+    guard = watcher._Guard(context, "shop")
+    guard.start()
+    try:
+        until(lambda: watch.asked > 3)
+        told = [entry.event for entry in registry.journal("source shop")]
+        assert told.count("connector's reading broken off") == 1
+    finally:
+        guard.over.set()
+        answers.set()
+        ended(guard)
