@@ -110,7 +110,8 @@ class Watch:
         """Rewrite every progress file, so that a silent one means a dead engine. Any thread may call it."""
         with self._those_running:
             for running in self._running.values():
-                running.progress.write()
+                with suppress(OSError):  # that of one sink is no reason to keep the others silent
+                    running.progress.write()
 
     def stop(self) -> None:
         """Stop all queries; a batch under way is abandoned and runs again next time."""

@@ -195,7 +195,8 @@ def list_(home: HomeOption = None, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json([facts_of(context, entry) for entry in entries])
         return
-    states = {found.source: found for found in lag.measure(context).sources}
+    states = {entry.name: lag.coming(entry.name) for entry in entries}
+    states |= {found.source: found for found in lag.measure(context).sources}
     out.print(
         grid(
             ("source", "state", "tables>", "slot lag>", "address"),

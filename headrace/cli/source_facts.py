@@ -14,7 +14,8 @@ __all__ = ["facts_of"]
 
 def facts_of(context: Context, entry: SourceEntry) -> dict[str, Any]:
     """Return a source JSON-ready: its state, its tables, their keys and topics."""
-    seen = next(found for found in lag.measure(context).sources if found.source == entry.name)
+    told = {found.source: found for found in lag.measure(context).sources}
+    seen = told.get(entry.name) or lag.coming(entry.name)
     without = settings_of(entry).columns_left_out
     return {
         "source": entry.name,

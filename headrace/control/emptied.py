@@ -77,7 +77,7 @@ class Emptied:
     def of(cls, kept: Mapping[str, Any]) -> Emptied:
         """Read what :meth:`as_dict` returned, or nothing."""
         doubts = {
-            topic: Doubt(**{**doubt, "told": Told.of(doubt["told"])})
+            topic: Doubt(**{**doubt, "told": Told.of(doubt.get("told", ()))})
             for topic, doubt in kept.get("doubts", {}).items()
         }
         return cls(kept.get("ends", {}), doubts)

@@ -1,25 +1,19 @@
 """Where topics end: one that ends below where it was seen to end has lost records.
 
-A sink that had applied them finds that by itself. One that had not, for it was paused, misses nothing. A
-connector whose position went back with them tells them again; so they are lost when it has told what was
-committed after that was seen, and they have not come.
+A sink that had applied them finds that by itself. One that had not, for it was paused, misses nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from sqlalchemy import select
 
-from connectors.base import Capture
-from connectors.registry import newest_beat
-from headrace.control.beats import NEWEST
 from headrace.control.entries import EndEntry
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SourceEntry, living
 from headrace.control.remedies import recover
-from headrace.control.verdicts import State, Verdict, over, record, worsen
+from headrace.control.verdicts import State, Verdict, record
 from headrace.model.errors import StackError
 
 __all__ = ["WENT_BACK", "read_ends"]
@@ -30,91 +24,44 @@ WENT_BACK = "KAFKA_WENT_BACK"
 _Ends = dict[str, dict[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known of a topic.
-
-    Args:
-        ends: Partition → where it was seen to end, the highest.
-        doubted: Where the database's log was when it was first seen to end earlier; None when it does not.
-    """
-
-    ends: Mapping[str, int]
-    doubted: int | None = None
-
-
-def read_ends(
-    registry: Registry, kafka: Kafka, capture: Capture, entry: SourceEntry, flushed: int | None
-) -> None:
+def read_ends(registry: Registry, kafka: Kafka, entry: SourceEntry) -> None:
     """Note the tables whose topics end below where an earlier look saw them end.
 
     Retention moves the first offset only, and a topic that was made anew has another identity. While Kafka
     does not answer what is known stays.
-
-    Args:
-        registry: The installation's registry.
-        kafka: The broker.
-        capture: What the source's connector is told.
-        entry: The source.
-        flushed: Where the database's log is now, at least; None when that is not known.
     """
     ids = {table.topic: table.topic_id for table in entry.tables}
     known = _known(registry, entry.name, ids)
     try:
-        # Before the ends: what it has told by then is in them.
-        told = _told(kafka, capture, entry) if any(one.doubted is not None for one in known.values()) else 0
         ends = _ends(kafka, list(ids))
-        lower = [topic for topic, one in known.items() if _lower(one.ends, ends.get(topic, {}))]
-        if lower:
+        suspects = [topic for topic, seen in known.items() if _lower(seen, ends.get(topic, {}))]
+        if suspects:
             # Read once more, and the identity after that: what was made anew meanwhile has another one.
-            ends |= _ends(kafka, lower)
-            now = kafka.ids(lower)
-            lower = [topic for topic in lower if now.get(topic) == ids[topic]]
+            ends |= _ends(kafka, suspects)
+            now = kafka.ids(suspects)
+            suspects = [topic for topic in suspects if now.get(topic) == ids[topic]]
     except StackError:
         return
-    seen = dict(known)
-    for topic, found in ends.items():
-        before = known.get(topic, _Known({}))
-        partition = _lower(before.ends, found) if topic in lower else ""
-        if not partition:
-            if before.doubted is not None:
-                over(registry, entry.name, topic, WENT_BACK)
-            seen[topic] = _Known(_highest(before.ends, found))
-        elif before.doubted is None:
-            seen[topic] = replace(before, doubted=flushed)
-            if flushed is not None:
-                wait = "whether the connector tells them again shows when it has gone on"
-                verdict = Verdict(State.CATCHING_UP, f"{_said(topic, partition, before, found)}; {wait}")
-                record(registry, entry, [topic], WENT_BACK, verdict)
-        elif told >= before.doubted:
-            verdict = Verdict(
-                State.RESYNC_REQUIRED, _said(topic, partition, before, found), recover(entry.name)
-            )
-            worsen(registry, entry.name, topic, WENT_BACK, State.CATCHING_UP, verdict)
-            seen[topic] = _Known(found)
-    if news := {topic: one for topic, one in seen.items() if one != known.get(topic)}:
+    lost = {topic: lower for topic in suspects if (lower := _lower(known[topic], ends.get(topic, {})))}
+    for topic, partition in lost.items():
+        said = f"Kafka has lost records of {topic}: partition {partition} ends at {ends[topic][partition]}"
+        reason = f"{said}, and was seen to end at {known[topic][partition]}"
+        verdict = Verdict(State.RESYNC_REQUIRED, reason, recover(entry.name))
+        record(registry, entry, [topic], WENT_BACK, verdict)
+    highest = {
+        topic: seen if topic in lost else _highest(known.get(topic, {}), seen) for topic, seen in ends.items()
+    }
+    if news := {topic: seen for topic, seen in highest.items() if seen != known.get(topic)}:
         with registry.begin() as session:
             if living(session, entry) is not None:
-                for topic, one in news.items():
-                    kept = {"ends": dict(one.ends), "doubted": one.doubted}
-                    session.merge(EndEntry(source=entry.name, topic=topic, topic_id=ids[topic], **kept))
+                for topic, seen in news.items():
+                    session.merge(EndEntry(source=entry.name, topic=topic, topic_id=ids[topic], ends=seen))
 
 
-def _said(topic: str, partition: str, before: _Known, found: Mapping[str, int]) -> str:
-    lost = f"Kafka has lost records of {topic}: partition {partition} ends at {found[partition]}"
-    return f"{lost}, and was seen to end at {before.ends[partition]}"
-
-
-def _told(kafka: Kafka, capture: Capture, entry: SourceEntry) -> int:
-    """Return where the newest heartbeat stands in the database's log that the connector has told."""
-    beats = newest_beat(entry.kind, kafka.tail(capture.topic(capture.heartbeat), NEWEST))
-    return max((int(beat["source"].get("lsn") or 0) for beat in beats), default=0)
-
-
-def _known(registry: Registry, source: str, ids: Mapping[str, str]) -> dict[str, _Known]:
+def _known(registry: Registry, source: str, ids: Mapping[str, str]) -> _Ends:
     with registry.begin() as session:
         kept = session.scalars(select(EndEntry).where(EndEntry.source == source)).all()
-    return {one.topic: _Known(one.ends, one.doubted) for one in kept if ids.get(one.topic) == one.topic_id}
+    return {one.topic: one.ends for one in kept if ids.get(one.topic) == one.topic_id}
 
 
 def _ends(kafka: Kafka, topics: Sequence[str]) -> _Ends:

@@ -270,8 +270,6 @@ class EndEntry(Base):
     """Kafka's identity of the topic that was seen."""
     ends: Mapped[dict[str, Any]]
     """Partition → the offset after its last record, the highest that was seen."""
-    doubted: Mapped[int | None]
-    """Where the database's log was when it was first seen to end earlier."""
 
 
 class VerdictEntry(Base):

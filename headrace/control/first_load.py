@@ -21,7 +21,7 @@ from headrace.control.capture import capture_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry
+from headrace.control.registry import Adding, Registry, ResnapshotEntry, SourceEntry
 from headrace.control.remedies import read_anew, take_in
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.markers import there
@@ -133,14 +133,16 @@ def read_again(context: Context, registry: Registry, kafka: Kafka, name: str) ->
             return False
         with Connect(context.connect_url) as connect:
             state = connect.state(capture.connector).connector
-            goes_on = begun and state == "STOPPED"
+            if begun and state not in ("STOPPED", "PAUSED"):  # somebody has had it go on, or all was done
+                record(registry, entry, _told(kafka, entry), RESTARTED, _begun_again(entry))
+                _write(lock, "")
+            ours = begun and entry.adding != Adding.GOING.value and not somebody_works(context, name)
+            goes_on = ours and state == "STOPPED"
             if not goes_on and (not passed_over or state in ("PAUSED", "STOPPED", "ABSENT")):
                 return False
             _write(lock, str(entry.created_ms))
             connect.halt(capture.connector, again=f"headrace source resume {name}")
-            topics = [table.topic for table in entry.tables]
-            told = sorted({topic for (topic, _), (_, high) in kafka.ends(topics).items() if high})
-            record(registry, entry, told, RESTARTED, _begun_again(entry))
+            record(registry, entry, _told(kafka, entry), RESTARTED, _begun_again(entry))
             registry.heard(entry, kafka.committed(capture.notifications)[1], in_gap=True)
             connect.resume(capture.connector)
             _write(lock, "")
@@ -154,6 +156,12 @@ def _write(file: TextIO, text: str) -> None:
     file.write(text)
     file.flush()
     os.fsync(file.fileno())
+
+
+def _told(kafka: Kafka, entry: SourceEntry) -> list[str]:
+    """Return the topics that have had records."""
+    topics = [table.topic for table in entry.tables]
+    return sorted({topic for (topic, _), (_, high) in kafka.ends(topics).items() if high})
 
 
 def _is_passed_over(kafka: Kafka, capture: Capture, entry: SourceEntry) -> bool:

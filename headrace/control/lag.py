@@ -33,7 +33,18 @@ from headrace.control.status_rules import (
 from headrace.control.verdicts import ORDER, State, Verdict
 from headrace.model.pasted import command
 
-__all__ = ["LagReport", "Note", "SinkLag", "SourceLag", "State", "TableLag", "Verdict", "judge", "measure"]
+__all__ = [
+    "LagReport",
+    "Note",
+    "SinkLag",
+    "SourceLag",
+    "State",
+    "TableLag",
+    "Verdict",
+    "coming",
+    "judge",
+    "measure",
+]
 
 _NAMED = 5
 
@@ -152,10 +163,14 @@ def measure(context: Context, kafka: Kafka | None = None) -> LagReport:
         context: The installation.
         kafka: Its Kafka; who looks again and again keeps one, which spares half the cost of a look.
     """
-    report = judge(*observe(context, kafka or Kafka(context.kafka_bootstrap)))
     registry = Registry(context.registry)
-    if begun := noted(registry):
-        report = replace(report, sources=(*report.sources, *(_begun(context, name) for name in begun)))
+    begun = noted(registry)  # before the look: who registers meanwhile is seen by that
+    report = judge(*observe(context, kafka or Kafka(context.kafka_bootstrap)))
+    if names := begun.keys() - {source.source for source in report.sources}:
+        told = [_begun(context, name) for name in sorted(names)]
+        gone = names - noted(registry).keys()  # what was under way has ended, and has left nothing
+        begun_ones = tuple(one for one in told if one.source not in gone or one.state is State.SETUP)
+        report = replace(report, sources=(*report.sources, *begun_ones))
     lost = orphans(context, registry)
     if not lost:
         return report
@@ -164,13 +179,18 @@ def measure(context: Context, kafka: Kafka | None = None) -> LagReport:
     return replace(report, in_sync=False, in_sync_age_seconds=None, sinks=(*report.sinks, *said))
 
 
+def coming(name: str) -> SourceLag:
+    """Return the word for a source that comes or goes just now."""
+    reason = "a command adds it or removes it just now"
+    return SourceLag(name, State.SETUP, reason, "", None, None, None, None)
+
+
 def _begun(context: Context, name: str) -> SourceLag:
     """Return the word for a source that is not registered, and of which something may be there."""
-    state, reason, remedy = State.SETUP, "a command adds it or removes it just now", ""
-    if not is_held(context, "source", name):
-        state, remedy = State.FAILED, f"headrace source remove {name}"
-        reason = "a command that adds or removes it was broken off: what it has made may be there still"
-    return SourceLag(name, state, reason, remedy, None, None, None, None)
+    if is_held(context, "source", name):
+        return coming(name)
+    reason = "a command that adds or removes it was broken off: what it has made may be there still"
+    return SourceLag(name, State.FAILED, reason, f"headrace source remove {name}", None, None, None, None)
 
 
 def _lost(spec: PipelineSpec, remedy: str) -> SinkLag:

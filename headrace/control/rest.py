@@ -80,12 +80,11 @@ def refuse_at_rest(context: Context, sink: str, *, again: str = "") -> None:
         return
     why, way = way_back(context, sink, state)
     said = f"Sink {sink} is {state}, so what it holds cannot be swept yet."
+    way, comment, more = way.partition("  # ")
+    after = f"; {more}" if comment else ""
     joint = " && " if way.startswith("headrace ") else " -- then: "
-    raise SinkError(
-        f"{said} {why}".strip(),
-        code="SINK_AT_REST",
-        hint=f"{way}{joint}{again}" if again else f"{way}  # then run the same command again",
-    )
+    hint = f"{way}{joint}{again}" if again else f"{way}  # then run the same command again"
+    raise SinkError(f"{said} {why}".strip(), code="SINK_AT_REST", hint=f"{hint}{after}")
 
 
 def wait_settled(

@@ -133,25 +133,26 @@ def add(
             source.setup(capture)
             undo.surely(kafka.delete, [one.name for one in topics if one.name not in known])
             kafka.create(topics)
-            undo.callback(keep, registry, name, capture.placeholder, before)
+            undo.surely(keep, registry, name, capture.placeholder, before)
             with _nothing_of_others(undo):
                 entry = _register(registry, kafka, capture, kind, source, left_out)
-            capture = replace(capture, timeline=entry.timeline, system=entry.system)
-            large = source.large(capture.tables, settings.load_by_run_mib)
-            leave_to_run(registry, entry, large)
-            look_now(context, name)
-            ensure_engine(context)  # its watcher lets the application go first, and begins runs
-            say("starting the connector")
-            undo.surely(connect.delete, capture.connector)
-            _to_its_end(connect.create, capture.connector, source.properties(capture, large))
-            undo.surely(stop_and_forget, connect, capture.connector)
-            connect.forget_offsets(capture.connector)
-            connect.resume(capture.connector)
-            note(registry, entry, Adding.STARTED)
-            if large:
-                say(f"a run is to read {', '.join(map(str, large))}: `headrace resnapshot list`")
-            if wait:
-                _wait(context, registry, name, undo, say)
+            with _kept_when_used(registry, name, undo):
+                capture = replace(capture, timeline=entry.timeline, system=entry.system)
+                large = source.large(capture.tables, settings.load_by_run_mib)
+                leave_to_run(registry, entry, large)
+                look_now(context, name)
+                ensure_engine(context)  # its watcher lets the application go first, and begins runs
+                say("starting the connector")
+                undo.surely(connect.delete, capture.connector)
+                _to_its_end(connect.create, capture.connector, source.properties(capture, large))
+                undo.surely(stop_and_forget, connect, capture.connector)
+                connect.forget_offsets(capture.connector)
+                connect.resume(capture.connector)
+                note(registry, entry, Adding.STARTED)
+                if large:
+                    say(f"a run is to read {', '.join(map(str, large))}: `headrace resnapshot list`")
+                if wait:
+                    _wait(context, name, undo, say)
             undo.pop_all()
         _added(registry, entry)
     if wait:
@@ -159,14 +160,21 @@ def add(
     return entry
 
 
-def _wait(context: Context, registry: Registry, name: str, undo: ExitStack, say: Say) -> None:
-    """Wait until a new source streams; it is kept when somebody waits no more, or a sink reads from it."""
+def _wait(context: Context, name: str, undo: ExitStack, say: Say) -> None:
+    """Wait until a new source streams; it is kept when somebody waits no more."""
     try:
         wait_streaming(context, name, again="add the source again", say=say)
     except KeyboardInterrupt:
         undo.pop_all()
         raise
-    except HeadraceError:
+
+
+@contextmanager
+def _kept_when_used(registry: Registry, name: str, undo: ExitStack) -> Iterator[None]:
+    """Take nothing back of a source that is refused and from which a sink reads by now."""
+    try:
+        yield
+    except Exception:
         if not close(registry, name):
             undo.pop_all()
         raise

@@ -20,6 +20,8 @@ _MOST = 1_000
 _IDS = 1 << 32
 """Numbers of transactions begin anew after so many."""
 _ANY = ""
+_LATEST = 2**63 - 1
+"""Behind every row: of a truncate whose position an older version has not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Told:
         """Read what was kept; an older version kept transactions alone."""
         if isinstance(kept, Mapping):
             return cls(**kept)
-        return cls([[transaction, 0] for transaction in kept])
+        return cls([[transaction, _LATEST] for transaction in kept])
 
     def did(self, first: int, last: int) -> bool:
         """Return whether one of the truncates may have emptied a partition that is empty, or fewer, since.

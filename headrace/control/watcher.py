@@ -113,7 +113,7 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
         unfollowed = _note(context, registry, entry, sight, doubts)
         note_look(context, entry.name, time.monotonic() - began)
         note_unfollowed(context.run, entry.name, unfollowed)
-        read_ends(registry, kafka, capture_of(context, entry), entry, sight.hold.flushed)
+        read_ends(registry, kafka, entry)
         beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
         doubts = judged(registry, kafka, entry, before, doubts, sight)
         if kept is None or misread or doubts != before.doubts or _news(kept, sight):

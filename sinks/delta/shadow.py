@@ -14,6 +14,7 @@ from sinks.delta.evolve import rewritten
 from sinks.delta.log import by_library
 from sinks.delta.table import LakeTable
 from sinks.delta.there import refuse_other
+from sinks.delta.trouble import READING
 
 __all__ = ["replace_table"]
 
@@ -22,15 +23,14 @@ def replace_table(shadow: LakeTable, path: Path, lost: Path) -> None:
     """Give the table at ``path`` the columns and rows of another, in one commit.
 
     Where there is no table that this sink may write to, the other one's directory becomes it; what was there
-    is moved into ``lost``. Whatever others have done to the table before is undone by this.
+    is moved into ``lost``, and stays there. Whatever others have done to the table before is undone by this.
 
     Raises:
         SinkError: ``DELTA_PATH_TAKEN``: there is a table of something else.
     """
     shadow.refresh()
     table = _readable(path)
-    if table is not None:
-        refuse_other(table, path, shadow.name)
+    _refuse_others(path, shadow.name)
     if table is None:
         make_folder(path.parent)
         if path.exists():
@@ -48,6 +48,16 @@ def replace_table(shadow: LakeTable, path: Path, lost: Path) -> None:
         schema_mode="overwrite",
         commit_properties=by_library(whole=True),
     )
+
+
+def _refuse_others(path: Path, name: str) -> None:
+    """Refuse a table of something else, also one that this sink could not write to."""
+    try:
+        found = DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
+    except READING:
+        return  # nobody can read it
+    if found is not None:
+        refuse_other(found, path, name)
 
 
 def _readable(path: Path) -> DeltaTable | None:

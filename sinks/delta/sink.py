@@ -362,7 +362,7 @@ class DeltaSink:
         mine, other = self._writer(schema.table), shadow._writer(schema.table)
         mine.tombstones.add(other.tombstones)
         with about_table(schema):
-            replace_table(other.table, mine.table.path, shadow._root / ASIDE / "lost")
+            replace_table(other.table, mine.table.path, self._root / ASIDE / "lost")
         failpoints.hit("switch.page", self.kind)
         if other.table.path.is_dir():
             shutil.rmtree(other.table.path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from headrace.model.errors import SinkError
 from headrace.observe.disk import make_folder
@@ -140,8 +140,12 @@ class LakeTable:
         there = set(self.schema.names)
         lacking = [field for field in wanted if field.name not in there]
         if lacking:
-            evolve(self.delta, self.path, (), pa.schema(lacking))
-            self._delta = None
+            try:
+                evolve(self.delta, self.path, (), pa.schema(lacking))
+            except CommitFailedError as error:  # another writer has committed in between
+                raise Conflict from error
+            finally:
+                self._delta = None
             self.refresh()
             self.force_all()
 

@@ -41,6 +41,7 @@ _SETTINGS = ("uuid", "history.uuid")
 """An index that is restored over another keeps the one and gets another of these settings."""
 _SHOWN = ("blocks", "refresh_interval", "verified_before_close")
 """Whether readers see its documents."""
+_SHARDS = "number_of_shards"
 
 _QUIET_S = 60.0
 """A request whose tombstones were written so long ago has deleted its rows, too."""
@@ -220,6 +221,10 @@ class Identities:
     def __init__(self, client: Client, refresh: str | None) -> None:
         self._client, self._refresh = client, refresh
         self._watches: dict[str, _Watch] = {}
+        self._shards: dict[str, int] = {}
+        """Index → how many shards it has; one without a home tells nothing of itself."""
+        self._standing: Collection[str] = ()
+        """The aliases under which there was an index, at the look before."""
 
     def told(self, aliases: Collection[str]) -> dict[str, str]:
         """Return alias → identity of the index under it; changes nothing."""
@@ -239,7 +244,7 @@ class Identities:
         there = {alias: found[alias] for alias in stones if alias in found}
         self._learn(dict(there.values()))
         for alias, (index, _) in there.items():
-            if alias not in pairs:
+            if alias not in pairs and stones[alias] not in self._standing:
                 self._watches[index].miss(stones[alias])
         lost = self._look({found[alias][0]: (stone, found[stone][0]) for alias, stone in pairs.items()})
         told = {alias: there[alias] for alias in pairs if there[alias][0] not in lost}
@@ -251,7 +256,7 @@ class Identities:
         None that others have changed, and none that readers do not see into, where it has any.
         """
         wanted = "ignore_unavailable=true&features=aliases,settings&filter_path=" + ",".join(
-            ("*.aliases", *(f"*.settings.index.{name}" for name in (*_SETTINGS, *_SHOWN)))
+            ("*.aliases", *(f"*.settings.index.{name}" for name in (*_SETTINGS, *_SHOWN, _SHARDS)))
         )
         read, asked = frozenset(aliases), frozenset((*aliases, *unread))
         found: dict[str, tuple[str, str]] = {}
@@ -260,11 +265,13 @@ class Identities:
             reply = self._client.request("GET", f"{named}?{wanted}", see=(404,))
             for index, about in reply.json().items() if reply.status == 200 else ():
                 settings: dict[str, Any] = about["settings"]["index"]
+                self._shards[index] = int(settings.pop(_SHARDS, 1))
                 told = json.dumps({k: v for k, v in settings.items() if k not in _SHOWN}, sort_keys=True)
                 shown = asked - read if hides(settings, self._refresh) else asked
                 for alias in shown & about.get("aliases", {}).keys():
                     described.setdefault(alias, {})[index] = about["aliases"][alias]
                     found[alias] = (index, told)
+        self._standing = frozenset(described)
         return {alias: told for alias, told in found.items() if not changed(described[alias])}
 
     # ------------------------------------------------------------ removed by others
@@ -304,7 +311,8 @@ class Identities:
         return lost
 
     def _suspects(self, pairs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-        counts = counted(self._client, [*pairs, *(stone for _, stone in pairs.values())])
+        told = counted(self._client, [*pairs, *(stone for _, stone in pairs.values())])
+        counts = {index: one for index, one in told.items() if len(one.histories) == self._shards.get(index)}
         return {
             index: (alias, stone)
             for index, (alias, stone) in pairs.items()

@@ -50,7 +50,6 @@ from sinks.elasticsearch.overwriting import Overwriting
 from sinks.elasticsearch.preflight import findings
 from sinks.elasticsearch.progress import ProgressIndex
 from sinks.elasticsearch.tombstones import Tombstones, groups
-from sinks.elasticsearch.unanswered import Unanswered
 from sinks.elasticsearch.unheld import Unheld
 from sinks.shadow import serving_config, switch
 
@@ -72,7 +71,7 @@ class _Table:
     """What the sink knows about one table while it lives."""
 
     def __init__(
-        self, client: Client, indices: Indices, bulk: Bulk, alias: str, schema: TableSchema, unheld: Unheld
+        self, client: Client, indices: Indices, alias: str, schema: TableSchema, unheld: Unheld
     ) -> None:
         self.schema = schema
         self.unheld = unheld
@@ -80,7 +79,6 @@ class _Table:
         self.document = Document(schema, field_of, objects_only=True, reserved=(META_FIELD,))
         self.tombstones = Tombstones(client, indices, tombstones_of(alias))
         self.overwriting = Overwriting(client, alias, self.tombstones)
-        self.unanswered = Unanswered(client, bulk, alias, self.tombstones)
 
 
 class ElasticsearchSink:
@@ -118,8 +116,7 @@ class ElasticsearchSink:
             if known is not None and known.schema == schema:
                 return known
             unheld = Unheld(schema, dict(self.config.policies(schema)))
-            known = _Table(self._client, self._indices, self._bulk, alias, schema, unheld)
-            self._tables[schema.table] = known
+            known = self._tables[schema.table] = _Table(self._client, self._indices, alias, schema, unheld)
         return known
 
     # ------------------------------------------------------------ registration
@@ -194,14 +191,12 @@ class ElasticsearchSink:
         buried, graves = self._tombstones(table, changes, ids, decided)
         owners: list[int] = []
         lines = self._lines(table, changes, ids, rows, decided, owners, beside or repeat(b""))
-        deleted = [(ids[n], changes[n].position.version) for group in buried for n in group]
-        with table.unanswered.sending(deleted):
-            sent = self._bulk.send(table.alias, chain(graves, lines), table.overwriting)
+        sent = self._bulk.send(table.alias, chain(graves, lines), table.overwriting)
         noted, sent = sent[: len(graves)], sent[len(graves) :]
         if buried:
             own = dict(zip(owners, sent, strict=True))
             stood = (group for group, outcome in zip(buried, noted, strict=True) if outcome is APPLIED)
-            table.unanswered.refused([own[number] for group in stood for number in group])
+            self._take_back(table, [own[number] for group in stood for number in group])
         if len(sent) == len(changes) and all(outcome is APPLIED for outcome in noted):
             return sent
         outcomes: list[Outcome] = [decided.get(number, APPLIED) for number in range(len(changes))]
@@ -209,6 +204,11 @@ class ElasticsearchSink:
         for number, outcome in chain(zip(owners, sent, strict=True), *graved):
             outcomes[number] = worst(outcomes[number], outcome)
         return outcomes
+
+    def _take_back(self, table: _Table, deletes: Sequence[Outcome]) -> None:
+        """Note of which deletes the tombstones tell though the cluster has not counted them."""
+        if rows := sum(outcome is not APPLIED for outcome in deletes):
+            insist(self._bulk.send(table.tombstones.alias, [table.tombstones.uncounted_line(rows)]))
 
     @staticmethod
     def _tombstones(
@@ -299,16 +299,15 @@ class ElasticsearchSink:
                 table.tombstones.line(position.partition, [(key, version) for key in group])
                 for group in groups(page)
             ]
-            with table.unanswered.sending([(key, version) for key in page]):
-                # Before any row goes: those that are gone would not be found and remembered the next time.
-                insist(self._bulk.send(table.alias, graves))
-                deletes = (delete_line(version, key, older_only=True) for key in page)
-                outcomes = self._bulk.send(table.alias, deletes, table.overwriting)
+            # Before any row goes: those that are gone would not be found and remembered the next time.
+            insist(self._bulk.send(table.alias, graves))
+            deletes = (delete_line(version, key, older_only=True) for key in page)
+            outcomes = self._bulk.send(table.alias, deletes, table.overwriting)
             # One that is gone was removed, and counted, when the request was sent the first time.
             refused = [key for key, outcome in zip(page, outcomes, strict=True) if outcome is STALE]
             there = self._documents(table, refused)
             pairs = zip(page, outcomes, strict=True)
-            table.unanswered.refused([said for key, said in pairs if said is not STALE or key in there])
+            self._take_back(table, [said for key, said in pairs if said is not STALE or key in there])
             insist(outcomes)
             removed += sum(outcome is APPLIED for outcome in outcomes)
         return removed

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any, TypeVar
@@ -156,24 +156,6 @@ class Tombstones:
                 if len(found) == len(asked):
                     break
         return found
-
-    def times(self, deleted: Collection[tuple[str, int]], since_ms: int) -> int:
-        """Return how often deletes are told of.
-
-        Args:
-            deleted: Id and version of each.
-            since_ms: By tombstones that were written since then.
-        """
-        self._indices.refresh(self.alias)
-        written = {"range": {"at": {"gte": since_ms}}}
-        asked, times = iter(deleted), 0
-        while some := set(islice(asked, _TERMS)):
-            any_of = {"terms": {"keys": [key_id for key_id, _ in some]}}
-            search = {"query": {"bool": {"filter": [any_of, written]}}}
-            for told in self._indices.read(self.alias, search, orjson.loads):
-                listed = zip(told["_source"]["keys"], told["_source"]["versions"], strict=True)
-                times += sum(one in some for one in listed)
-        return times
 
     def expired(self, days: int) -> Iterator[list[str]]:
         """Yield pages of ids whose tombstones are older than ``days``; delete each page before the next."""

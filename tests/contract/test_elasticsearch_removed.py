@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from headrace.model.errors import SinkUnavailable
 from headrace.model.outcome import APPLIED, STALE
 from headrace.model.schema import LogicalType
 from sinks.contract import table
@@ -249,37 +248,6 @@ def test_what_the_sink_sends_twice_as_an_answer_was_lost_is_counted_once(
             assert other.apply(ORDERS, late) == [STALE, STALE]
         assert way.broken
     assert in_quiet(sink, monkeypatch) == first
-
-
-@pytest.mark.parametrize("how", ["deletes", "truncate"])
-def test_one_that_is_removed_beside_deletes_whose_request_failed_is_found(
-    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    """Tombstones tell of them twice, and they were done once."""
-    port = urlsplit(server.url).port
-    assert port is not None
-    first = in_quiet(sink, monkeypatch)
-    with ExitStack() as opened:
-        way = opened.enter_context(wire("127.0.0.1", port))
-        # Tombstones are in a request of their own.
-        other = server.sink(through(server.url, way.port), chunk_docs=1 if how == "deletes" else 100)
-        opened.callback(other.close)
-
-        def remove() -> None:
-            if how == "deletes":
-                other.apply(ORDERS, [delete(ORDERS, number, at(20)) for number in (1, 2, 3, 4)])
-            else:
-                other.truncate(ORDERS, at(5))
-
-        way.break_at(b'"delete":{"_id"', 0, times=2)
-        with pytest.raises(SinkUnavailable):
-            remove()
-        assert way.broken == 2
-        remove()
-    assert sink.count(ORDERS) == len(ROWS) - 4
-    assert identity(sink) == first
-    server.client.request("DELETE", f"/{server.alias()}/_doc/5")
-    assert identity(sink) != first
 
 
 def test_a_check_notes_nothing(server: Server, sink: ElasticsearchSink) -> None:

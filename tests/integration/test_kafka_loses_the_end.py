@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from connectors.postgres.specimens import _ROW
 from headrace.config.kafka import KafkaAddress
 from headrace.control.ends import read_ends
 from headrace.control.kafka import Kafka, Topic
@@ -29,8 +25,6 @@ from tests.support.stack import RunningStack, running_stack
 pytestmark = [pytest.mark.stack, pytest.mark.deep, pytest.mark.timeout(600)]
 
 TOPIC = "ends.public.t"
-BEATS = "ends.heartbeats"
-POSITIONS = itertools.count(10, 10)
 
 
 @dataclass(frozen=True)
@@ -65,13 +59,8 @@ class Place:
         return to
 
     def look(self) -> list[str]:
-        """Look as the watcher does, before and after the connector has gone on; return what stands."""
-        kafka = Kafka(self.bootstrap)
-        capture: Any = SimpleNamespace(heartbeat="beats", topic=lambda _: BEATS)
-        for _ in range(2):
-            at = next(POSITIONS)
-            read_ends(self.registry, kafka, capture, self.registry.source("ends"), at)
-            kafka.put(BEATS, {"beat": {"source": {"lsn": at}, "after": {"id": _ROW}}})
+        """Look as the watcher does; return what stands upon the table."""
+        read_ends(self.registry, Kafka(self.bootstrap), self.registry.source("ends"))
         return [found.reason for found in standing(self.registry, "ends")]
 
 
@@ -80,7 +69,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with running_stack(only={"kafka"}) as running:
         registry = Registry(tmp_path_factory.mktemp("registry") / "registry.db")
         kafka = Kafka(running.endpoints.kafka_bootstrap)
-        kafka.create([Topic(name, 1, {"retention.ms": "-1"}) for name in (TOPIC, BEATS)])
+        kafka.create([Topic(TOPIC, 1, {"retention.ms": "-1"})])
         entry = source_entry(
             "ends", [TableSchema(TableId("public", "t"), (Column("id", LogicalType.INT32),), ("id",))]
         )

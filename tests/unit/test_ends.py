@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from headrace.control.beats import NEWEST
 from headrace.control.ends import WENT_BACK, read_ends
 from headrace.control.registry import Registry
 from headrace.control.verdicts import healed, standing
@@ -28,17 +26,12 @@ class Broker:
         self.identities = {A: "x", B: "x"}
         self.once: dict[tuple[str, int], tuple[int, int]] = {}
         self.away = False
-        self.beat = 0
 
     def ends(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
         if self.away:
             raise StackError("Kafka does not answer.", code="KAFKA_UNREACHABLE", hint="")
         told, self.once = {**self.told, **self.once}, {}
         return {place: ends for place, ends in told.items() if place[0] in names}
-
-    def tail(self, topic: str, newest: int) -> list[dict[str, Any]]:
-        assert (topic, newest) == ("heartbeats", NEWEST)
-        return [{"source": {"lsn": self.beat}}]
 
     def ids(self, names: Sequence[str]) -> dict[str, str]:
         return {name: self.identities[name] for name in names if name in self.identities}
@@ -56,24 +49,15 @@ class Looks:
             session.add(source_entry("shop", schemas))
 
     def look(self) -> dict[str, tuple[str, str, str]]:
-        """Look until nothing is in doubt, for the connector has gone on; return topic → what stands."""
-        self.once()
-        self.broker.beat += 10
-        return self.once()
-
-    def once(self) -> dict[str, tuple[str, str, str]]:
         """Look once; return topic → what stands upon it."""
-        capture: Any = SimpleNamespace(heartbeat="heartbeats", topic=lambda table: table)
-        kafka, at = cast("Any", self.broker), self.broker.beat + 5
-        read_ends(self.registry, kafka, capture, self.registry.source("shop"), at)
+        read_ends(self.registry, cast("Any", self.broker), self.registry.source("shop"))
         found = standing(self.registry, "shop")
         assert {one.code for one in found} <= {WENT_BACK}
         return {one.topic: (one.state, one.reason, one.remedy) for one in found}
 
 
 @pytest.fixture
-def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looks:
-    monkeypatch.setattr("headrace.control.ends.newest_beat", lambda _, records: records)
+def looks(tmp_path: Path) -> Looks:
     looks = Looks(tmp_path)
     assert looks.look() == {}
     return looks
@@ -90,29 +74,11 @@ def test_records_that_kafka_has_lost_are_told_of_their_table_until_a_run_has_rea
     looks.broker.told[A, 1] = (0, 90)  # others came in their place
     assert looks.look().keys() == {A}
     run = looks.registry.moment("shop")
-    looks.once()
+    looks.look()
     healed(looks.registry, "shop", A, "", run)
     assert looks.look() == {}, "it was noted once, when it was found"
     looks.broker.told[A, 0] = (0, 119)
     assert looks.look().keys() == {A}
-
-
-def test_what_the_connector_tells_again_is_not_lost(looks: Looks) -> None:
-    looks.broker.told[B, 0] = (0, 7)
-    (said,) = looks.once().values()
-    assert said[0] == "catching_up"
-    assert looks.once().keys() == {B}, "it has not gone on"
-    looks.broker.told[B, 0] = (0, 10)
-    assert looks.once() == {}
-    looks.broker.beat += 10
-    assert looks.once() == {}
-
-
-def test_what_is_in_doubt_while_the_log_is_unknown_is_looked_at_again(looks: Looks) -> None:
-    looks.broker.told[B, 0] = (0, 7)
-    capture: Any = SimpleNamespace(heartbeat="heartbeats", topic=lambda table: table)
-    read_ends(looks.registry, cast("Any", looks.broker), capture, looks.registry.source("shop"), None)
-    assert looks.look()[B][0] == "resync_required"
 
 
 def test_what_was_seen_highest_counts_whoever_looked(looks: Looks) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sinks.redis import moment
 from sinks.redis.moment import Moment
-from tests.support.waiting import until
+from tests.support.waiting import ended
 
 
 class _Closing:
@@ -47,5 +47,6 @@ def test_a_mark_that_is_renewed_when_its_client_closes_is_let_go(monkeypatch: py
     client = _Closing()
     client.moment = Moment(cast("Any", client), "shop")
     client.moment.look("progress", ())
-    until(lambda: not any(thread.name == "redis-mark" for thread in threading.enumerate()))
+    assert client.moment._beating is not None
+    ended(client.moment._beating)
     assert not raised
