@@ -379,26 +379,3 @@ def test_a_table_that_others_put_where_ours_had_no_row_yet_is_not_written_to(tmp
     assert caught.value.code == "DELTA_PATH_TAKEN"
     assert caught.value.table == ORDERS.table
     assert DeltaTable(story.path).version() == 0
-
-
-@pytest.mark.parametrize("by", [(), ("id",)], ids=["plain", "one that the sink cannot write to"])
-def test_a_shadow_takes_the_place_of_no_table_of_others(tmp_path: Path, by: tuple[str, ...]) -> None:
-    story = told(False, tmp_path)
-    shutil.rmtree(story.path)
-    theirs = pa.table({"id": pa.array([77], pa.int64()), "v": pa.array(["theirs"])})
-    write_deltalake(story.path, theirs, partition_by=list(by))
-    with pytest.raises(SinkError) as caught:
-        rebuild(story)
-    assert (caught.value.code, caught.value.table) == ("DELTA_PATH_TAKEN", ORDERS.table)
-    assert DeltaTable(story.path).to_pyarrow_table().to_pylist() == theirs.to_pylist()
-
-
-def test_what_a_shadow_takes_the_place_of_is_kept(tmp_path: Path) -> None:
-    """Nobody can read it; what it was a person may find out."""
-    story = told(False, tmp_path)
-    shutil.rmtree(story.path)
-    Path(story.path).mkdir()
-    (Path(story.path) / "a").write_text("of somebody")
-    rebuild(story)
-    (kept,) = tmp_path.rglob("_headrace/lost/*/a")
-    assert kept.read_text() == "of somebody"

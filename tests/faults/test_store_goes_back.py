@@ -19,7 +19,7 @@ from headrace.control.lag import State, measure
 from headrace.control.registry import Registry
 from headrace.control.runs import start as runs
 from headrace.demo.stock import sku
-from headrace.model.errors import UsageError
+from headrace.model.errors import SinkError
 from headrace.model.schema import TableId
 from sinks.document import exact, json_text
 from sinks.elasticsearch import ElasticsearchSink
@@ -185,7 +185,7 @@ def test_rows_that_were_swept_long_after_their_run_go_again_when_a_store_is_rest
         database.execute(f"ALTER PUBLICATION headrace_{shop.name} DROP TABLE reviews")
         database.execute("DELETE FROM reviews WHERE body = 'many'")
         database.execute(f"ALTER PUBLICATION headrace_{shop.name} ADD TABLE reviews")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(SinkError) as caught:
         runs.resnapshot(shop.context, shop.name, tables=[TableId("public", "reviews")])
     assert caught.value.code == "RESNAPSHOT_SWEEP_LARGE"
     run = caught.value.hint.split()[3]

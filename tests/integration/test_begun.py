@@ -21,7 +21,7 @@ from tests.support.database import Database
 from tests.support.registered import lonely
 from tests.support.servers import postgres_server
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 NAME = "shop"
 OURS = """SELECT (SELECT count(*) FROM pg_publication)

@@ -22,7 +22,7 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
 from headrace.control.runs import start as runs
-from headrace.model.errors import SourceError, UsageError
+from headrace.model.errors import SinkError, SourceError, UsageError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.patience import WAIT_S
@@ -154,7 +154,7 @@ def test_a_sweep_that_would_empty_the_sink_asks_first_and_goes_on_when_allowed(
         "DELETE FROM items WHERE id >= 10000",
         "ALTER PUBLICATION headrace_yard ADD TABLE items",
     )
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(SinkError) as caught:
         runs.resnapshot(context, "yard", tables=[ITEMS])
     assert caught.value.code == "RESNAPSHOT_SWEEP_LARGE"
     assert 12000 in ids(cache)

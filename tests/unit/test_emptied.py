@@ -139,6 +139,17 @@ def test_records_that_take_many_looks_are_read_once(
     assert [verdict.state for verdict in standing(registry, "shop")] == left
 
 
+@pytest.mark.parametrize("told", [{}, {"told": [75]}, {"told": []}])
+def test_what_an_older_version_has_kept_is_read(registry: Registry, told: dict[str, list[int]]) -> None:
+    """A watcher that could not read it would look no more, and neither would any command."""
+    doubt = {"since": [0], "position": 1, "by": [[70, 80]], "reason": "its partition was emptied", **told}
+    record(registry, registry.source("shop"), [TOPIC], EMPTIED.code, Verdict(State.CATCHING_UP, "in doubt"))
+    topic, before = Topic(0), Emptied.of({"ends": {TOPIC: [0]}, "doubts": {TOPIC: doubt}})
+    topic.told += [record_of("c", 60, 900), *([] if told.get("told") else [record_of("t", 75, 950)])]
+    assert not look(registry, topic, before).doubts
+    assert standing(registry, "shop") == []
+
+
 def test_a_second_partition_may_be_emptied_by_what_was_read_already(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,3 +290,26 @@ def test_a_load_that_was_to_be_begun_again_is_so_after_a_kill(
     assert (worker.at, worker.told) == ("RUNNING", ["halt", "halt", "resume"])
     worker.at = "STOPPED"
     assert not again(), "somebody else has stopped it"
+
+
+def test_a_load_that_somebody_had_go_on_after_a_kill_is_looked_through(
+    registry: Registry, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was told before, and was deleted before it went on, is left in the stores."""
+    worker, kafka = _Worker("RUNNING"), OneTopic()
+    with registry.begin() as session:
+        session.get_one(SourceEntry, "shop").loaded_ms = None
+    monkeypatch.setattr(first_load, "capture_of", lambda *_: SimpleNamespace(connector="c"))
+    monkeypatch.setattr(first_load, "Connect", lambda _: worker)
+    monkeypatch.setattr(first_load, "_is_passed_over", lambda *_: False)
+    context.run.mkdir(parents=True)
+    (context.run / "load-shop.lock").write_text(str(registry.source("shop").created_ms))
+
+    def again() -> bool:
+        return first_load.read_again(context, registry, kafka.as_kafka, "shop")
+
+    assert not again()
+    assert {found.topic for found in standing(registry, "shop") if found.code == RESTARTED} == {A, B}
+    worker.at = "STOPPED"
+    assert not again(), "it is somebody else who stops it now"
+    assert worker.told == []
