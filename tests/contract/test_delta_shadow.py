@@ -1,4 +1,4 @@
-"""What lies where a table that was built anew is to serve is kept, and never overwritten when it is another's."""
+"""What lies where a table that was built anew is to serve: kept, and not overwritten when it is another's."""
 
 from __future__ import annotations
 
