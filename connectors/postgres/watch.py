@@ -67,6 +67,8 @@ class PostgresWatch:
 
     def give_way(self) -> int:
         with self._turn:
+            if self._connection is None:
+                return 0  # nobody looks just now, or any more
             try:
                 return give_way(self._open(None), self._capture.connector)
             except psycopg.Error as error:

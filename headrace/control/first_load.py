@@ -133,7 +133,7 @@ def read_again(context: Context, registry: Registry, kafka: Kafka, name: str) ->
             return False
         with Connect(context.connect_url) as connect:
             state = connect.state(capture.connector).connector
-            if begun and state not in ("STOPPED", "PAUSED"):  # somebody has had it go on, or all was done
+            if begun and state in ("RUNNING", "FAILED"):  # somebody has had it go on, or all was done
                 record(registry, entry, _told(kafka, entry), RESTARTED, _begun_again(entry))
                 _write(lock, "")
             ours = begun and entry.adding != Adding.GOING.value and not somebody_works(context, name)

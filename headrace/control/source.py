@@ -174,7 +174,7 @@ def _kept_when_used(registry: Registry, name: str, undo: ExitStack) -> Iterator[
     """Take nothing back of a source that is refused and from which a sink reads by now."""
     try:
         yield
-    except Exception:
+    except BaseException:
         if not close(registry, name):
             undo.pop_all()
         raise

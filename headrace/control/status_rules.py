@@ -125,7 +125,8 @@ def _connector(seen: SourceSeen) -> Verdict | None:
                 State.FAILED, "`source remove` has not come to its end", f"headrace source remove {name}"
             )
         begun = "`source add` has not come to its end: give it again if it was killed"
-        return Verdict(State.FAILED, begun if seen.entry.adding else "Connect has lost the connector", anew)
+        unfinished = seen.entry.adding and not seen.sinks  # else it is refused, for it is in use
+        return Verdict(State.FAILED, begun if unfinished else "Connect has lost the connector", anew)
     if not seen.loaded and not seen.attempts:
         return Verdict(State.SETUP, "the connector is starting")
     return Verdict(State.DEGRADED, f"the connector is {connector.task.lower()}")

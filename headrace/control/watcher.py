@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -266,38 +266,50 @@ class _Guard(threading.Thread):
         self._watch: Watch | None = None
 
     def run(self) -> None:
-        pause, watch, capture = LOOKS_EVERY_S, None, None
         threading.Thread(target=self._give_way, name=f"way-{self._source}", daemon=True).start()
+        try:
+            self._look_on()
+        finally:  # also when a look has ended as nobody foresaw: another guard takes over
+            self.over.set()
+            self._let_go()
+
+    def _look_on(self) -> None:
+        pause, capture = LOOKS_EVERY_S, None
         while not self.over.wait(pause):
             self.began = time.monotonic()
             try:
                 entry = self._registry.source(self._source)
                 now = capture_of(self._context, entry)
-                if watch is None or now != capture:
-                    if watch is not None:
-                        watch.close()
-                    capture, watch = now, source_of(self._context, entry).watch(now)
-                    self._watch = watch
-                sight = _look(self._context, self._registry, self._kafka, entry, watch)
+                if self._watch is None or now != capture:
+                    self._let_go()
+                    capture, self._watch = now, source_of(self._context, entry).watch(now)
+                sight = _look(self._context, self._registry, self._kafka, entry, self._watch)
                 pause = LOOKS_EVERY_S
                 self._gap(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
             except (HeadraceError, OSError) as error:
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 _log.warning("the watcher does not see %s: %s", self._source, error)
-                if watch is not None:  # the password may be another one by now
-                    watch.close()
-                    watch = self._watch = None
+                if not isinstance(error, StackError):  # the password may be another one by now
+                    self._let_go()
             self.began = None
+
+    def _let_go(self) -> None:
+        watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
 
     def _give_way(self) -> None:
         """Let the application go first, also while Kafka or Connect keep the looks waiting."""
         while not self.over.wait(_GIVES_WAY_EVERY_S):
-            with suppress(HeadraceError):  # the next look tells it
-                if self._watch is not None and self._watch.give_way():
+            watch = self._watch
+            try:
+                if watch is not None and watch.give_way():
                     _broken_off(self._registry, self._source)
+            except HeadraceError:  # a database that does not answer is told by the next look
+                continue
+            except Exception as error:  # noqa: BLE001 - nobody else does this
+                _log.warning("the application of %s may have to wait: %s", self._source, error)
 
     def hangs(self) -> bool:
         """Return whether a look has been under way for too long."""
@@ -362,7 +374,7 @@ def main(context_file: str, engine_file: str) -> int:
             guards[name] = _Guard(context, name)
             guards[name].start()
         for name in [name for name, guard in guards.items() if not guard.is_alive()]:
-            del guards[name]
+            guards.pop(name).over.set()
         for name in guards.keys() - names:
             guards.pop(name).over.set()
         if hanging := [name for name, guard in guards.items() if guard.hangs()]:

@@ -30,7 +30,10 @@ def replace_table(shadow: LakeTable, path: Path, lost: Path) -> None:
     """
     shadow.refresh()
     table = _readable(path)
-    _refuse_others(path, shadow.name)
+    if table is not None:
+        refuse_other(table, path, shadow.name)
+    else:
+        _refuse_others(path, shadow.name)
     if table is None:
         make_folder(path.parent)
         if path.exists():

@@ -196,7 +196,6 @@ class Observer:
             for table in self._in_turn(green):
                 if self._newest[0] != began:
                     break
-                self._asked[table.sink, table.table] = began
                 self._judge(table, began)
         self._sample()
         self._note("judged")
@@ -208,7 +207,8 @@ class Observer:
         oldest = sorted(tables, key=asked)
         known = [table for table in oldest if self._is_known(table)]
         others = [table for table in oldest if not self._is_known(table)]
-        return [table for pair in zip_longest(known, others) for table in pair if table is not None]
+        first, then = (known, others) if oldest and self._is_known(oldest[0]) else (others, known)
+        return [table for pair in zip_longest(first, then) for table in pair if table is not None]
 
     def _is_known(self, table: TableLag) -> bool:
         return self._tables[table.table].table.name in (TABLE, CHANGING)
@@ -226,6 +226,7 @@ class Observer:
             return
         if wrong is None:
             return
+        self._asked[table.sink, table.table] = time.monotonic()
         self.checked[f"{table.sink} {'whole' if self._is_known(table) else 'by samples'}"] += 1
         if wrong:
             at = round(began - self._began, 1)

@@ -308,6 +308,10 @@ def test_a_load_that_somebody_had_go_on_after_a_kill_is_looked_through(
     def again() -> bool:
         return first_load.read_again(context, registry, kafka.as_kafka, "shop")
 
+    for worker.at in ("UNASSIGNED", "ABSENT"):
+        assert not again(), "it is being started"
+    assert not [found for found in standing(registry, "shop") if found.code == RESTARTED]
+    worker.at = "RUNNING"
     assert not again()
     assert {found.topic for found in standing(registry, "shop") if found.code == RESTARTED} == {A, B}
     worker.at = "STOPPED"
