@@ -8,9 +8,6 @@ import psycopg
 import pytest
 from redis import Redis
 
-from headrace.control import lag
-from headrace.control import sink as control_sink
-from headrace.control.lag import State
 from headrace.control.registry import Registry
 from headrace.control.runs.start import resnapshot
 from headrace.model.schema import TableId
@@ -108,22 +105,6 @@ def test_a_truncate_arrives(shop: Shop) -> None:
     shop.converge()
     with shop.stores() as stores:
         assert [store.counts(["reviews"]) for store in stores] == [{"reviews": 1}] * 3
-
-
-@pytest.mark.deep
-def test_a_sink_that_pauses_catches_up(shop: Shop) -> None:
-    cache = f"{shop.name}_cache"
-    control_sink.pause(shop.context, cache)
-    shop.write(2, seed=2, rate=300)
-
-    def waits() -> bool:
-        told = [table for table in lag.measure(shop.context).tables if table.sink == cache]
-        return {table.state for table in told} == {State.PAUSED} and any(table.lag_records for table in told)
-
-    until(waits)
-    assert not lag.measure(shop.context).in_sync
-    control_sink.resume(shop.context, cache)
-    shop.converge()
 
 
 @pytest.mark.deep

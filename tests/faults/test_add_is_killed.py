@@ -54,6 +54,9 @@ SINK_STEPS = (
     "headrace.control.sink:ensure_engine",
     "headrace.control.sink:wait_running",
 )
+KINDS = ("elasticsearch", "redis", "delta")
+STORE_STEPS = (":create", ":begin", ":wait_running")
+"""Those that have to do with the store; the others are the same for each."""
 SCRIPT = """
     import importlib, os, signal, sys
     from pathlib import Path
@@ -131,8 +134,10 @@ def test_source_add_is_killed_and_never_given_again(context: Context, database: 
     assert left_by_source(context, database, NAME) == {}
 
 
-@pytest.mark.parametrize("kind", ["elasticsearch", "redis", "delta"])
-@pytest.mark.parametrize("step", SINK_STEPS)
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [(step, kind) for step in SINK_STEPS for kind in (KINDS if step.endswith(STORE_STEPS) else ("redis",))],
+)
 def test_sink_add_is_killed(
     context: Context, database: Database, stack: RunningStack, step: str, kind: str
 ) -> None:

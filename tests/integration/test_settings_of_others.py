@@ -186,7 +186,7 @@ def mirrored(
         source.add(context, NAME, as_fussy(database), settings=SourceSettings(heartbeat_ms=300))
         for short, kind in KINDS.items():
             given = store_settings(stack, NAME)[kind]
-            sink.add(context, f"{NAME}{short}", kind, settings=given, source=NAME)
+            sink.add(context, f"{NAME}{short}", kind, settings=given, source=NAME, wait=False)
         for scope in meanwhile:
             set_all(database, scope)
         if meanwhile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -125,17 +126,15 @@ def mirrored(
         database.run(*statements)
         given = SourceSettings(**{"heartbeat_ms": 300, "partitions": partitions, **settings})
         source.add(context, name, database.dsn, schemas=schemas, keys=keys, settings=given, wait=False)
-        for short, kind in KINDS.items():
+
+        def add(short: str, kind: str) -> None:
             policy = policies.get(short, SchemaPolicy.LENIENT)
-            sink.add(
-                context,
-                f"{name}{short}",
-                kind,
-                settings=stores[kind],
-                source=name,
-                wait=False,
-                on_schema_change=policy,
-            )
+            told: dict[str, Any] = {"settings": stores[kind], "source": name, "on_schema_change": policy}
+            sink.add(context, f"{name}{short}", kind, wait=False, **told)
+
+        with ThreadPoolExecutor(len(KINDS)) as pool:
+            for job in [pool.submit(add, short, kind) for short, kind in KINDS.items()]:
+                job.result()
         try:
             yield Mirror(context, stack, database, name)
         finally:  # what a failed test leaves would make others fail

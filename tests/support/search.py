@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from headrace.model.schema import TableSchema
@@ -15,6 +16,9 @@ from sinks.elasticsearch.names import alias_of
 from tests.support.stack import RunningStack
 
 __all__ = ["Server", "clear", "search_server"]
+
+_AT_ONCE = 20
+"""A request's first line has room for so many names."""
 
 
 class Server:
@@ -48,5 +52,6 @@ def search_server(stack: RunningStack) -> Iterator[Server]:
 def clear(client: Client, prefix: str) -> None:
     """Delete every index whose name begins with ``prefix``."""
     found = client.request("GET", f"/{prefix}*/_alias?expand_wildcards=all").json()
-    for index in found:
-        client.request("DELETE", "/" + index.replace("%", "%25"), see=(404,))
+    names = iter([index.replace("%", "%25") for index in found])
+    while some := list(islice(names, _AT_ONCE)):
+        client.request("DELETE", f"/{','.join(some)}?ignore_unavailable=true", see=(404,))
