@@ -138,10 +138,15 @@ class Audit:
             return []
         now, found = told
         gone = [keys for keys in tables if self._is_gone(now, keys.head, found[keys.head])]
-        counted = tables if walk.thorough else gone
+        # Who removes keys may have removed one that came while the walk passed: it was noted as there.
+        doubtful = [keys for keys in gone if found[keys.head] >= (now.least(keys.head) or 0)]
+        counted = [keys for keys in (tables if walk.thorough else gone) if keys not in doubtful]
         if gone:  # first, for once the rest is what has to be there nothing else tells that it is less
             self._redis.hdel(self._targets, *(keys.head for keys in gone))
         walk.keep({keys.head: found[keys.head] - now.net(keys.head) for keys in counted})
+        for keys in doubtful:
+            self.doubt(keys)
+            self._fell.discard(keys.head)  # what goes from here on is seen as that
         if walk.thorough:
             self._thorough_again, self._put_off, rest = over + max(_EVERY_S, rest), False, 0.0
         self._again = over + max(_LEAST_REST_S, rest)
