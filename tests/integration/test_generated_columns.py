@@ -10,7 +10,9 @@ import pytest
 from connectors.postgres import PostgresSource
 from headrace.control import lag
 from headrace.control.refresh import refresh
+from headrace.control.registry import Registry
 from headrace.control.runs import start as runs
+from headrace.control.runs.repository import active
 from headrace.control.verdicts import State
 from headrace.model.errors import named
 from tests.support.mirror import Mirror, mirrored
@@ -125,6 +127,7 @@ def test_expressions_that_are_added_changed_and_dropped(stack: RunningStack) -> 
         assert values("twice") == [[2, 4, 6]] * 3
         mirror.database.run("ALTER TABLE t ADD thrice int GENERATED ALWAYS AS (v * 3) STORED")
         until(lambda: all(row == [3, 6, 9] for row in values("thrice")), why=lambda: values("thrice"))
+        until(lambda: not active(Registry(mirror.context.registry), mirror.name))  # the follower's run
 
         mirror.database.run("ALTER TABLE t ALTER twice SET EXPRESSION AS (v * 20)")
         until(lambda: {t.state for t in lag.measure(mirror.context).tables} == {State.RESYNC_REQUIRED})
