@@ -9,31 +9,21 @@ from urllib.parse import urlsplit
 import pytest
 
 from headrace.model.outcome import APPLIED
-from sinks.contract.story import ORDERS, at, delete, order
+from sinks.contract.story import ORDERS, at, delete
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import path
 from sinks.elasticsearch.names import tombstones_of
 from tests.contract.test_broken_wire import through
-from tests.support.search import Server
+from tests.support.search import ROWS, Server, filled, identity
 from tests.support.waiting import until
 from tests.support.wire import wire
 
 pytestmark = pytest.mark.stack
 
-ROWS = [order(number, at(number)) for number in range(1, 9)]
-
 
 @pytest.fixture
 def sink(server: Server) -> Iterator[ElasticsearchSink]:
-    sink = server.sink(shards=2)
-    sink.prepare(ORDERS)
-    sink.apply(ORDERS, ROWS)
-    yield sink
-    sink.close()
-
-
-def identity(sink: ElasticsearchSink) -> str:
-    return (sink.identities([ORDERS]) or {})[ORDERS.table]
+    yield from filled(server)
 
 
 def index(server: Server, alias: str) -> str:

@@ -16,26 +16,17 @@ from sinks.contract import table
 from sinks.contract.story import ORDERS, at, delete, order
 from sinks.elasticsearch import ElasticsearchSink
 from tests.contract.test_broken_wire import through
-from tests.support.search import Server
+from tests.support.search import ROWS, Server, filled, identity
 from tests.support.wire import wire
 
 pytestmark = pytest.mark.stack
 
 ITEMS = table("items", {"id": LogicalType.INT64}, ["id"])
-ROWS = [order(number, at(number)) for number in range(1, 9)]
 
 
 @pytest.fixture
 def sink(server: Server) -> Iterator[ElasticsearchSink]:
-    sink = server.sink(shards=2)
-    sink.prepare(ORDERS)
-    sink.apply(ORDERS, ROWS)
-    yield sink
-    sink.close()
-
-
-def identity(sink: ElasticsearchSink) -> str:
-    return (sink.identities([ORDERS]) or {})[ORDERS.table]
+    yield from filled(server)
 
 
 def remove_one(server: Server) -> None:

@@ -18,8 +18,7 @@ from headrace.control.recovery.left_out import LeftOut, tell
 from headrace.control.registry import Registry, ResnapshotEntry
 from headrace.control.runner import ensure_engine, stop_engine
 from headrace.control.runs import start as runs
-from headrace.control.runs.repository import run_of
-from headrace.control.runs.sweeping import UNSWEPT
+from headrace.control.runs.repository import UNSWEPT, run_of
 from headrace.control.verdicts import standing
 from headrace.model.schema import TableId
 from tests.support.leftovers import left_by_shadows

@@ -20,8 +20,7 @@ from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry, ResnapshotEntry
 from headrace.control.runs import start as runs
-from headrace.control.runs.repository import all_of, run_of
-from headrace.control.runs.sweeping import UNSWEPT
+from headrace.control.runs.repository import UNSWEPT, all_of, run_of
 from headrace.control.verdicts import standing
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database

@@ -26,8 +26,7 @@ from headrace.control.context import Context
 from headrace.control.registry import Registry, ResnapshotEntry
 from headrace.control.runner import engine_state
 from headrace.control.runs import start as runs
-from headrace.control.runs.repository import active, all_of, run_of
-from headrace.control.runs.sweeping import UNSWEPT
+from headrace.control.runs.repository import UNSWEPT, active, all_of, run_of
 from headrace.control.verdicts import standing
 from headrace.model.errors import HeadraceError, SinkError, UsageError
 from headrace.model.schema import TableId

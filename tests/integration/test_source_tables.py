@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,8 +24,9 @@ from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.stack import RunningStack
-from tests.support.waiting import ended, settle, until
+from tests.support.waiting import settle, until
 from tests.support.watched import watched
+from tests.support.writing import writing
 
 pytestmark = [
     pytest.mark.deep,
@@ -91,24 +92,9 @@ def paused(context: Context) -> set[str]:
     return {told.sink for told in lag.measure(context).sinks if told.state is State.PAUSED}
 
 
-@contextmanager
-def writing(database: Database) -> Iterator[None]:
-    """Change a row of the other table all the while."""
-    over = threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not over.wait(0.1):
-            number += 1
-            database.run(f"UPDATE items SET name = 'u{number}' WHERE id = 1")
-
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        ended(thread)
+def rename(database: Database, number: int) -> None:
+    """Change a row of the other table."""
+    database.run(f"UPDATE items SET name = 'u{number}' WHERE id = 1")
 
 
 def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
@@ -138,7 +124,7 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
             return True
         return len(stored(context, "growcache", COUPONS)) == ROWS
 
-    with writing(database), watched(context, equal) as looks:
+    with writing(partial(rename, database), 0.1), watched(context, equal) as looks:
         done = command(stack, note.remedy)
         assert done.exit_code == 0, done.output
     for name in MIRRORS:

@@ -9,13 +9,16 @@ from itertools import islice
 from typing import Any
 
 from headrace.model.schema import TableSchema
-from sinks.contract.story import ORDERS
+from sinks.contract.story import ORDERS, at, order
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client
 from sinks.elasticsearch.names import alias_of
 from tests.support.stack import RunningStack
 
-__all__ = ["Server", "clear", "search_server"]
+__all__ = ["ROWS", "Server", "clear", "filled", "identity", "search_server"]
+
+ROWS = [order(number, at(number)) for number in range(1, 9)]
+"""What :func:`filled` holds."""
 
 _AT_ONCE = 20
 """A request's first line has room for so many names."""
@@ -47,6 +50,20 @@ def search_server(stack: RunningStack) -> Iterator[Server]:
     yield server
     clear(server.client, server.prefix)
     server.client.close()
+
+
+def filled(server: Server) -> Iterator[ElasticsearchSink]:
+    """Yield a sink of two shards with some rows; it is closed in the end."""
+    sink = server.sink(shards=2)
+    sink.prepare(ORDERS)
+    sink.apply(ORDERS, ROWS)
+    yield sink
+    sink.close()
+
+
+def identity(sink: ElasticsearchSink) -> str:
+    """Return the identity of the sink's one target."""
+    return (sink.identities([ORDERS]) or {})[ORDERS.table]
 
 
 def clear(client: Client, prefix: str) -> None:

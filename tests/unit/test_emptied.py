@@ -53,6 +53,13 @@ def registry(tmp_path: Path) -> Registry:
     return registry
 
 
+def two_sinks(registry: Registry) -> None:
+    with registry.begin() as session:
+        for name in ("one", "two"):
+            fields: dict[str, Any] = {"settings": {}, "incomplete": {}, "incomplete_ms": {}, "created_ms": 1}
+            session.add(SinkEntry(name=name, kind="memory", source="shop", tables={TOPIC: {}}, **fields))
+
+
 def sight(*troubles: Trouble) -> Any:
     hold = SimpleNamespace(flushed=100, confirmed=100)
     return SimpleNamespace(troubles=troubles, hold=hold, parted=(TABLE,))
@@ -195,10 +202,7 @@ def test_a_sink_that_was_healed_stays_so_when_the_whole_table_is_truncated(
     registry: Registry, by: int
 ) -> None:
     """What a run has still to mend at another sink, and at those that come later, stands meanwhile."""
-    with registry.begin() as session:
-        for name in ("one", "two"):
-            fields: dict[str, Any] = {"settings": {}, "incomplete": {}, "incomplete_ms": {}, "created_ms": 1}
-            session.add(SinkEntry(name=name, kind="memory", source="shop", tables={TOPIC: {}}, **fields))
+    two_sinks(registry)
     topic = Topic(1)
     lost, again = ("", "resync_required"), replace(EMPTIED, unless=(270, 280))
 
@@ -229,10 +233,7 @@ def test_what_a_run_has_healed_meanwhile_is_not_wrong_again(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, sinks: tuple[str, ...]
 ) -> None:
     """It has read the table since; that may be while the topic is read."""
-    with registry.begin() as session:
-        for name in ("one", "two"):
-            fields: dict[str, Any] = {"settings": {}, "incomplete": {}, "incomplete_ms": {}, "created_ms": 1}
-            session.add(SinkEntry(name=name, kind="memory", source="shop", tables={TOPIC: {}}, **fields))
+    two_sinks(registry)
     topic = Topic(1)
     before = look(registry, topic, Emptied(), EMPTIED)
     begun_ms = registry.moment("shop")
@@ -251,10 +252,7 @@ def test_what_a_run_has_healed_meanwhile_is_not_wrong_again(
 
 def test_a_run_that_began_before_a_partition_was_emptied_heals_nothing_of_that(registry: Registry) -> None:
     """It may have read the rows; that another sink is right already is no matter of it."""
-    with registry.begin() as session:
-        for name in ("one", "two"):
-            fields: dict[str, Any] = {"settings": {}, "incomplete": {}, "incomplete_ms": {}, "created_ms": 1}
-            session.add(SinkEntry(name=name, kind="memory", source="shop", tables={TOPIC: {}}, **fields))
+    two_sinks(registry)
     topic = Topic(1)
     before = look(registry, topic, look(registry, topic, Emptied(), EMPTIED))
     healed(registry, "shop", TOPIC, "one", 2**53)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -264,24 +264,27 @@ class _Worker:
         self.told.append("resume")
 
 
+def _unloaded(
+    registry: Registry, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> tuple[_Worker, Callable[[], bool]]:
+    """Return the worker of a source that is not loaded, and what a look at it does."""
+    worker, kafka = _Worker("RUNNING"), OneTopic()
+    with registry.begin() as session:
+        session.get_one(SourceEntry, "shop").loaded_ms = None
+    capture = SimpleNamespace(connector="c", notifications="n")
+    monkeypatch.setattr(first_load, "capture_of", lambda *_: capture)
+    monkeypatch.setattr(first_load, "Connect", lambda _: worker)
+    monkeypatch.setattr(kafka, "committed", lambda *_: ([], 9), raising=False)
+    context.run.mkdir(parents=True)
+    return worker, lambda: first_load.read_again(context, registry, kafka.as_kafka, "shop")
+
+
 def test_a_load_that_was_to_be_begun_again_is_so_after_a_kill(
     registry: Registry, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connector rests then, and nobody has paused it."""
-    worker, kafka = _Worker("RUNNING"), OneTopic()
-    with registry.begin() as session:
-        session.get_one(SourceEntry, "shop").loaded_ms = None
-    monkeypatch.setattr(
-        first_load, "capture_of", lambda *_: SimpleNamespace(connector="c", notifications="n")
-    )
-    monkeypatch.setattr(first_load, "Connect", lambda _: worker)
+    worker, again = _unloaded(registry, context, monkeypatch)
     monkeypatch.setattr(first_load, "_is_passed_over", lambda *_: worker.told == [])
-    monkeypatch.setattr(kafka, "committed", lambda *_: ([], 9), raising=False)
-    context.run.mkdir(parents=True)
-
-    def again() -> bool:
-        return first_load.read_again(context, registry, kafka.as_kafka, "shop")
-
     worker.dies = True
     with pytest.raises(KeyboardInterrupt):
         again()
@@ -296,18 +299,9 @@ def test_a_load_that_somebody_had_go_on_after_a_kill_is_looked_through(
     registry: Registry, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was told before, and was deleted before it went on, is left in the stores."""
-    worker, kafka = _Worker("RUNNING"), OneTopic()
-    with registry.begin() as session:
-        session.get_one(SourceEntry, "shop").loaded_ms = None
-    monkeypatch.setattr(first_load, "capture_of", lambda *_: SimpleNamespace(connector="c"))
-    monkeypatch.setattr(first_load, "Connect", lambda _: worker)
+    worker, again = _unloaded(registry, context, monkeypatch)
     monkeypatch.setattr(first_load, "_is_passed_over", lambda *_: False)
-    context.run.mkdir(parents=True)
     (context.run / "load-shop.lock").write_text(str(registry.source("shop").created_ms))
-
-    def again() -> bool:
-        return first_load.read_again(context, registry, kafka.as_kafka, "shop")
-
     for worker.at in ("UNASSIGNED", "ABSENT"):
         assert not again(), "it is being started"
     assert not [found for found in standing(registry, "shop") if found.code == RESTARTED]

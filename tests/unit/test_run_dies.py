@@ -12,8 +12,8 @@ from headrace.control.registry import SourceTableEntry
 from headrace.control.runs import table_sweep, worker
 from headrace.control.runs.counted import NOTHING_GOES
 from headrace.control.runs.job import Job
-from headrace.control.runs.repository import Phase, change, count
-from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
+from headrace.control.runs.repository import UNSWEPT, Phase, change, count
+from headrace.control.runs.sweeping import leave_unswept, sweep
 from headrace.control.runs.wishes import go_on
 from headrace.control.sweeps import ROWS_BEHIND, Found
 from headrace.control.verdicts import standing

@@ -21,8 +21,8 @@ from headrace.control.runs import sweeping, table_sweep
 from headrace.control.runs.counted import NOTHING_GOES
 from headrace.control.runs.job import Aborted, Job, Paused
 from headrace.control.runs.passed import reread
-from headrace.control.runs.repository import SWEEP_LARGE, Phase, change, count, insert, topics_left
-from headrace.control.runs.sweeping import UNSWEPT, leave_unswept, sweep
+from headrace.control.runs.repository import SWEEP_LARGE, UNSWEPT, Phase, change, count, insert, topics_left
+from headrace.control.runs.sweeping import leave_unswept, sweep
 from headrace.control.runs.wishes import go_on
 from headrace.control.sweeps import Found
 from headrace.control.verdicts import State, Verdict, record, standing

@@ -16,6 +16,7 @@ from headrace.control.runs.job import Aborted, Job
 from headrace.control.runs.repository import (
     FORMER,
     SWEEP_LARGE,
+    UNSWEPT,
     Phase,
     change,
     end,
@@ -25,7 +26,6 @@ from headrace.control.runs.repository import (
     run_of,
     take_over,
 )
-from headrace.control.runs.sweeping import UNSWEPT
 from headrace.control.snapshot import Snapshot, SnapshotState
 from headrace.control.verdicts import State, Verdict, record, standing
 from headrace.model.errors import SinkUnavailable, SourceError, UsageError

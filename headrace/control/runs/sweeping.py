@@ -34,7 +34,7 @@ from headrace.control.runs.table_sweep import mine_of, remember, sweep_table
 from headrace.control.verdicts import State, Verdict, record
 from headrace.model.errors import HeadraceError, SinkError, SourceError
 
-__all__ = ["UNSWEPT", "leave_unswept", "sweep"]
+__all__ = ["leave_unswept", "sweep"]
 
 _POLL_S = 0.3
 _FIRST_PAUSE_S = 1.0
