@@ -34,7 +34,8 @@ SUITE := $(STORES) $(CONTROL)
 SOURCES := $(wildcard tests/integration/test_source_[a-r]*.py)
 # All long tests take hours of two cores, so they come in parts: each has a stack and a row of docs/evidence.md
 # of its own, can be run alone, and is over within half an hour beside one other. They start servers and drivers
-# again and again: a training of two minutes, once for a clone, pays.
+# again and again: a training of two minutes, once for a clone, pays. With MINUTES no file begins after so long; the next
+# run of the part goes on with the others, as long as nothing has changed (tests/support/sittings.py).
 deep-faults-1 := $(wildcard tests/faults/test_[a-d]*.py)
 deep-faults-2 := $(wildcard tests/faults/test_[e-j]*.py)
 deep-faults-3 := $(wildcard tests/faults/test_k*.py)

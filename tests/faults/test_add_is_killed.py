@@ -62,7 +62,8 @@ SCRIPT = """
     from pathlib import Path
     from headrace.cli.context import open_context
     from headrace.config.source import SourceSettings
-    from headrace.control import sink, source
+    from headrace.control import sink, source, tables
+    from headrace.model.schema import TableId
 
     place, home, what, *arguments = sys.argv[1:]
     module, _, name = place.partition(":")
@@ -78,7 +79,10 @@ SCRIPT = """
 
     setattr(owner, last, dies)
     context = open_context(Path(home))
-    if what == "source":
+    if what == "tables":
+        name, *told = arguments
+        tables.take_in(context, name, [TableId("public", table) for table in told])
+    elif what == "source":
         source.add(context, *arguments, settings=SourceSettings(heartbeat_ms=300))
     else:
         name, kind, at, source = arguments
@@ -100,6 +104,20 @@ def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
         database.run(*GOODS)
         yield database
+
+
+@pytest.fixture(scope="module")
+def source_of_sinks(stack: RunningStack, context: Context) -> Iterator[str]:
+    """Return the name of a source that sinks come to and go from."""
+    name = "sinkskilled"
+    with fresh_database(stack.endpoints.postgres_dsn, name) as database:
+        database.run(*GOODS)
+        source.add(context, name, database.dsn, settings=BEAT)
+        try:
+            yield name
+        finally:
+            source.remove(context, name)
+        assert left_by_source(context, database, name) == {}
 
 
 def states(context: Context) -> dict[str, lag.State]:
@@ -139,22 +157,16 @@ def test_source_add_is_killed_and_never_given_again(context: Context, database: 
     [(step, kind) for step in SINK_STEPS for kind in (KINDS if step.endswith(STORE_STEPS) else ("redis",))],
 )
 def test_sink_add_is_killed(
-    context: Context, database: Database, stack: RunningStack, step: str, kind: str
+    context: Context, source_of_sinks: str, stack: RunningStack, step: str, kind: str
 ) -> None:
     settings = store_settings(stack, NAME)[kind]
-    lake = stack.endpoints.lake_path / NAME
-    source.add(context, NAME, database.dsn, settings=BEAT)
-    try:
-        killed(context, step, "sink", NAME, kind, *settings.values(), NAME)
-        lag.measure(context)
-        sink.add(context, NAME, kind, settings=settings, source=NAME)
-        settle(context)
-        registry = Registry(context.registry)
-        (table,) = registry.source(NAME).tables
-        with sink.opened_sink(registry.sink(NAME)) as opened:
-            assert sum(1 for _ in opened.scan(table.schema)) == 50
-        sink.remove(context, NAME, purge=True)
-    finally:
-        source.remove(context, NAME)
-    assert left_by_source(context, database, NAME) == {}
-    assert left_by_sink(context, stack, NAME, NAME, lake) == {}
+    killed(context, step, "sink", NAME, kind, *settings.values(), source_of_sinks)
+    lag.measure(context)
+    sink.add(context, NAME, kind, settings=settings, source=source_of_sinks)
+    settle(context)
+    registry = Registry(context.registry)
+    (table,) = registry.source(source_of_sinks).tables
+    with sink.opened_sink(registry.sink(NAME)) as opened:
+        assert sum(1 for _ in opened.scan(table.schema)) == 50
+    sink.remove(context, NAME, purge=True)
+    assert left_by_sink(context, stack, NAME, source_of_sinks, stack.endpoints.lake_path / NAME) == {}

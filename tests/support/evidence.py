@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PAGE", "Run", "note"]
+__all__ = ["PAGE", "ROOT", "Run", "commit", "note"]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/evidence.md"
@@ -43,7 +43,7 @@ class Run:
 
 def note(run: Run, page: Path = PAGE) -> None:
     """Write a run into the page, in the place of the last of its name; of its seeds, where others stay."""
-    row = [run.name, _commit(), f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}", run.seeds]
+    row = [run.name, commit(), f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}", run.seeds]
     row += [f"{run.seconds:,.0f}", run.size, "; ".join(run.found) or "nothing"]
     line = "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n"
     text = page.read_text(encoding="utf-8")
@@ -59,7 +59,7 @@ def _is_old(row: str, run: Run) -> bool:
     return not run.kept or row.split("|")[4].strip() == run.seeds
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit that is checked out, with a plus where files differ from it."""
 
     def git(*words: str) -> str:

@@ -20,6 +20,7 @@ import pytest
 
 from tests.support.evidence import Run, note
 from tests.support.repeats import MOST
+from tests.support.sittings import Sittings
 
 __all__ = ["Tally", "pytest_configure", "table", "too_many"]
 
@@ -44,7 +45,17 @@ class Tally:
         self.outcomes: Counter[str] = Counter()
         self.repeats: list[str] = []
         self.failed: list[str] = []
+        self._passed: set[str] = set()
         self._began = time.monotonic()
+        noted = level.startswith("deep") and not os.environ.get(CHOSEN)
+        self._sittings = Sittings.of(level) if noted else None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self._sittings and self._sittings.files:
+            left = self._sittings.left(items)
+            config.hook.pytest_deselected(items=[item for item in items if item not in set(left)])
+            items[:] = left
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration
@@ -54,25 +65,30 @@ class Tally:
             self.outcomes[report.outcome] += 1
             if report.failed:
                 self.failed.append(report.nodeid)
+        elif report.when == "teardown" and report.nodeid not in self.failed:
+            self._passed.add(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if file := os.environ.get(FILE):
             with Path(file).open("a") as lines:
                 lines.write(json.dumps(self.as_dict()) + "\n")
-        if self.level.startswith("deep") and not os.environ.get(CHOSEN):
-            self._note(session.testscollected)
+        if self._sittings:
+            self._note(self._sittings, session)
 
-    def _note(self, collected: int) -> None:
-        begun = self.outcomes.total()
-        note(
-            Run(
-                f"make {self.level}",
-                f"PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', '')}",
-                time.monotonic() - self._began,
-                f"{begun} tests" + (f", {collected - begun} not begun" if begun < collected else ""),
-                [f"failed: `{name}`" for name in self.failed] + [f"repeated: `{n}`" for n in self.repeats],
-            )
-        )
+    def _note(self, all_: Sittings, session: pytest.Session) -> None:
+        """Add this sitting to those before it at the same commit, and write their row."""
+        before = sum(all_.files.values())
+        begun, collected = before + self.outcomes.total(), before + session.testscollected
+        all_.seconds += time.monotonic() - self._began
+        all_.seeds.append(os.environ.get("PYTHONHASHSEED", ""))
+        all_.found += [f"failed: `{name}`" for name in self.failed]
+        all_.found += [f"repeated: `{name}`" for name in self.repeats]
+        all_.add(session.items, self._passed.difference(self.failed))
+        all_.keep(whole=sum(all_.files.values()) == collected)
+        size = f"{begun} tests" + (f" in {len(all_.seeds)} sittings" if len(all_.seeds) > 1 else "")
+        size += f", {collected - begun} not begun" if begun < collected else ""
+        seeds = f"PYTHONHASHSEED={', '.join(all_.seeds)}"
+        note(Run(f"make {self.level}", seeds, all_.seconds, size, all_.found))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it JSON-ready; of the seconds of single tests and files only the slowest."""
