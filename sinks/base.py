@@ -145,7 +145,11 @@ class Sink(Protocol):
         ...
 
     def settle(self, progress: Progress) -> None:
-        """Store, beside the data, how far everything is settled. Called once per batch, last."""
+        """Store, beside the data, how far everything is settled. Called once per batch, last.
+
+        Raises:
+            SinkWentBack: The store is not as it was at the last :meth:`progress`; said until the next.
+        """
         ...
 
     def claims(self, schemas: Sequence[TableSchema]) -> dict[TableId, Claim]:

@@ -11,7 +11,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable
+from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable, SinkWentBack
 from headrace.model.position import Position
 from headrace.observe.failpoints import hit
 from sinks.base import Place, Sink
@@ -121,12 +121,14 @@ class Batches:
                 self._shut({**self._history.changed(settled), **self._history.gone})
                 behind = self._forward(session, pipeline, settled)
                 more = any(self._troubles.due(self._names[topic]) for topic in behind)
-                self._tidy(sink_of(self._holding.pipeline())[0])
+                if time.monotonic() - self._tidied > _TIDY_EVERY_S:
+                    sink_of(self._holding.pipeline())[0].maintain(_TIDY_S)
+                    self._tidied = time.monotonic()
             # Not only who applies records changes it: so does a run that has filled a table anew.
             self._progress.behind(load_holds(self._spec.checkpoint).counts())
             self.proven = began
             self._progress.write()
-        except SinkUnavailable as error:
+        except (SinkUnavailable, SinkWentBack) as error:
             self.proven = 0.0
             self._progress.state("degraded", error)
         finally:
@@ -161,7 +163,7 @@ class Batches:
     def _said(self) -> Iterator[None]:
         try:
             yield
-        except SinkUnavailable:
+        except (SinkUnavailable, SinkWentBack):
             raise
         except HeadraceError as error:
             self.proven = 0.0
@@ -172,31 +174,37 @@ class Batches:
 
     def _run(self, session: SparkSession, batch_id: int) -> None:
         started = time.monotonic()
-        spec, progress = self._spec, self._progress
         # A table may have been taken out of the pipeline since the batch was planned.
-        span = planned(spec.checkpoint, batch_id).of(self._names)
-        hit("batch.planned", spec.kind)
+        span = planned(self._spec.checkpoint, batch_id).of(self._names)
+        hit("batch.planned", self._spec.kind)
         with self._turn, self._reading():
-            if self._over.is_set():  # another may be at the store by now, with another table to write
-                raise Ended
-            pipeline = patiently(self._holding.pipeline, progress, self._over)
-            self._shut({**self._history.shortened(span), **self._history.gone})
-            self._shut(repartitioned(spec.tables, span.partitions))
-            if self._history.is_due:
-                self._shut(self._history.changed(span.begins))
-            behind = patiently(lambda: self._forward(session, pipeline, span.begins), progress, self._over)
-            pipeline = self._holding.pipeline()
-            ranges: Ranges = {p: r for p, r in span.ranges.items() if p[0] not in behind}
-            if self._doubtful:
-                ranges = self._readable(ranges, self._begun(sink_of(pipeline)[0], ranges, span.begins))
-            report = self._applier.apply(session, pipeline, ranges)
-            settled = self._settle(session, pipeline, report, ranges, span, behind, batch_id)
-            progress.batch(batch_id, time.monotonic() - started, report, settled)
-            self._doubtful = False
-            self.proven = self._at_rest = started
-            progress.state("running")
-        pace = sink_of(pipeline)[0].pace_s
+            # A store that went back meanwhile is looked at: what it lacks comes before this batch, again.
+            attempt = partial(self._attempt, session, span, batch_id)
+            pace = patiently(attempt, self._progress, self._over, SinkWentBack)
         self._over.wait(rest_after(span.records, time.monotonic() - started, pace))
+
+    def _attempt(self, session: SparkSession, span: Span, batch_id: int) -> float:
+        """Apply a batch to the store as it is now; return the sink's pace."""
+        started, progress = time.monotonic(), self._progress
+        if self._over.is_set():  # another may be at the store by now, with another table to write
+            raise Ended
+        pipeline = patiently(self._holding.pipeline, progress, self._over)
+        self._shut({**self._history.shortened(span), **self._history.gone})
+        self._shut(repartitioned(self._spec.tables, span.partitions))
+        if self._history.is_due:
+            self._shut(self._history.changed(span.begins))
+        behind = patiently(lambda: self._forward(session, pipeline, span.begins), progress, self._over)
+        pipeline = self._holding.pipeline()
+        ranges: Ranges = {p: r for p, r in span.ranges.items() if p[0] not in behind}
+        if self._doubtful:
+            ranges = self._readable(ranges, self._begun(sink_of(pipeline)[0], ranges, span.begins))
+        report = self._applier.apply(session, pipeline, ranges)
+        settled = self._settle(session, pipeline, report, ranges, span, behind, batch_id)
+        progress.batch(batch_id, time.monotonic() - started, report, settled)
+        self._doubtful = False
+        self.proven = self._at_rest = started
+        progress.state("running")
+        return sink_of(pipeline)[0].pace_s
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -205,13 +213,6 @@ class Batches:
         finally:
             if self._over.is_set():
                 self._reader.close()
-
-    def _tidy(self, sink: Sink) -> None:
-        if time.monotonic() - self._tidied > _TIDY_EVERY_S:
-            sink.maintain(_TIDY_S)
-            self._tidied = time.monotonic()
-
-    # ------------------------------------------------------------ the end of a batch
 
     def _settle(
         self,
@@ -258,8 +259,6 @@ class Batches:
         report.leave_out(topics, load_holds(self._spec.checkpoint))
         self._tell()
         return {place: end for place, end in ends.items() if place[0] not in topics.values()}
-
-    # ------------------------------------------------------------ what the store lacks
 
     def _forward(self, session: SparkSession, pipeline: str, settled: Settled) -> set[str]:
         """Apply a part of what the store has lost of what was ``settled``; return the topics still behind.
@@ -369,8 +368,6 @@ class Batches:
                 self._hole(topic, self._history.hole(topic), {partition: first})
             kept[place] = min(max(begin, first), end), end
         return kept
-
-    # ------------------------------------------------------------ what is told
 
     def _shut(self, found: Mapping[str, HeadraceError]) -> None:
         for topic, error in found.items():

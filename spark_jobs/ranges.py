@@ -10,7 +10,7 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from headrace.config.pipeline import PipelineSpec
-from headrace.model.errors import HeadraceError, SinkUnavailable
+from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable
 from spark_jobs.apply import holds_of, sink_of
 from spark_jobs.by_spark import parts_by_size, raw_of, records_of
 from spark_jobs.driver_apply import apply_raw
@@ -123,8 +123,19 @@ def _whole(report: Report) -> Report:
     raise kind(report.error["message"], code=report.error["code"], hint=report.error["hint"])
 
 
-def patiently(attempt: Callable[[], _Got], progress: Progress, over: threading.Event) -> _Got:
-    """Return what ``attempt`` returns, asking again for as long as the store is not available.
+def patiently(
+    attempt: Callable[[], _Got],
+    progress: Progress,
+    over: threading.Event,
+    kind: type[SinkError] = SinkUnavailable,
+) -> _Got:
+    """Return what ``attempt`` returns, doing it again for as long as the store is not available.
+
+    Args:
+        attempt: Done again as a whole.
+        progress: Told that the store asks for patience.
+        over: Ends it.
+        kind: For which error it is done again. For that of a store that went back it has to look first.
 
     Raises:
         Ended: When ``over`` is set before the store answers.
@@ -133,7 +144,7 @@ def patiently(attempt: Callable[[], _Got], progress: Progress, over: threading.E
     while True:
         try:
             return attempt()
-        except SinkUnavailable as error:
+        except kind as error:
             progress.state("degraded", error)
         if over.wait(pause):
             raise Ended

@@ -186,7 +186,8 @@ class PostgresSource:
     def check_anew(self, capture: Capture) -> list[Finding]:
         with self._session(whose="") as connection:
             refuse_ungranted(connection)
-            return [*server.check_anew(connection, self._known), *owners.check_owners(connection, capture)]
+            found = [*check_address(self._known), *server.check_anew(connection, self._known)]
+            return [*found, *owners.check_owners(connection, capture)]
 
     def leftovers(self, capture: Capture) -> tuple[str, ...]:
         return setup.leftovers(capture)

@@ -25,6 +25,7 @@ from headrace.config.pipeline import SchemaPolicy
 from headrace.config.secrets import mask_settings
 from headrace.control import lag, sink, sink_check
 from headrace.control.context import Context
+from headrace.control.opened import tables_of
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.rotate import rotate_sink
 from headrace.control.sink_set import set_sink
@@ -372,7 +373,7 @@ def _described(context: Context, entry: SinkEntry) -> dict[str, Any]:
                 "rejected": tables[name].rejected,
                 "behind": tables[name].behind,
             }
-            for table in sink.tables_of(Registry(context.registry), entry)
+            for table in tables_of(Registry(context.registry), entry)
             for name in [str(table.schema.table)]
         },
     }

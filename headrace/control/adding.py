@@ -11,6 +11,7 @@ from headrace.control.begun import noted
 from headrace.control.capture import settings_of
 from headrace.control.registry import Adding, Registry, SinkEntry, SourceEntry, now_ms
 from headrace.control.sink_settings import checked_settings
+from headrace.control.undone import begun_sinks
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
 from sinks import registry as kinds
@@ -71,7 +72,7 @@ def begun_sink(registry: Registry, name: str) -> SinkEntry | None:
     known = {entry.name: entry for entry in registry.sinks()}.get(name)
     if known is not None and known.adding is None:
         raise sink_exists(name)
-    return known
+    return known or begun_sinks(registry).get(name)
 
 
 def source_exists(name: str) -> UsageError:

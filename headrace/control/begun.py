@@ -52,9 +52,20 @@ class Begun:
 
 
 class Undo(ExitStack):
-    """Takes back, the last step first, what was made, and remembers when that did not go well."""
+    """Takes back, the last step first, what was made, and remembers when that did not go well.
+
+    Attributes:
+        whole: Whether each step that had to be was taken back.
+        kept: Whether nothing is to be taken back.
+    """
 
     whole = True
+    kept = False
+
+    def keep(self) -> None:
+        """Take nothing back: what was made is to stay."""
+        self.kept = True
+        self.pop_all()
 
     def surely(self, call: Callable[..., object], *arguments: object) -> None:
         """Have ``call`` take a step back; when it fails, not all was taken back."""

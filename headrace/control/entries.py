@@ -14,6 +14,7 @@ __all__ = [
     "Adding",
     "Base",
     "BegunEntry",
+    "BegunTargetEntry",
     "DeadLetterEntry",
     "DeadLetterFile",
     "EndEntry",
@@ -107,6 +108,24 @@ class BegunEntry(Base):
     """``kind``, ``address`` (without a password), ``placeholder``, ``settings``, ``system`` and ``tables``;
     ``topics``: those that were there before; ``file``: whether the file with the password was;
     ``connector``: whether a connector may have been created."""
+
+
+class BegunTargetEntry(Base):
+    """A topic, or a target of one, that a command may have made before it registered: see :mod:`.undone`."""
+
+    __tablename__ = "begun_targets"
+
+    sink: Mapped[str] = mapped_column(primary_key=True)
+    """Empty for the topic itself."""
+    topic: Mapped[str] = mapped_column(primary_key=True)
+    source: Mapped[str]
+    at_ms: Mapped[int]
+    made: Mapped[bool]
+    """Whether it was not there before."""
+    table: Mapped[dict[str, Any]]
+    facts: Mapped[dict[str, Any]]
+    asked: Mapped[dict[str, Any]]
+    """Of the sink: ``kind``, ``settings``, ``on_schema_change``."""
 
 
 class SourceTableEntry(Base):

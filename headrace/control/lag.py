@@ -23,13 +23,14 @@ from headrace.control.lost import added_again
 from headrace.control.observation import Next, SinkSeen, SourceSeen, observe
 from headrace.control.pipelines import orphans
 from headrace.control.progress import TableProgress
-from headrace.control.registry import Registry, SourceTableEntry
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.status_rules import (
     is_watched,
     proof_within_s,
     source_verdict,
     table_verdict,
 )
+from headrace.control.undone import begun_sinks
 from headrace.control.verdicts import ORDER, State, Verdict
 from headrace.model.pasted import command
 
@@ -171,6 +172,9 @@ def measure(context: Context, kafka: Kafka | None = None) -> LagReport:
         gone = names - noted(registry).keys()  # what was under way has ended, and has left nothing
         begun_ones = tuple(one for one in told if one.source not in gone or one.state is State.SETUP)
         report = replace(report, sources=(*report.sources, *begun_ones))
+    seen = {sink.sink for sink in report.sinks}
+    coming_ones = [entry for name, entry in begun_sinks(registry).items() if name not in seen]
+    report = replace(report, sinks=(*report.sinks, *(_begun_sink(context, one) for one in coming_ones)))
     lost = orphans(context, registry)
     if not lost:
         return report
@@ -191,6 +195,16 @@ def _begun(context: Context, name: str) -> SourceLag:
         return coming(name)
     reason = "a command that adds or removes it was broken off: what it has made may be there still"
     return SourceLag(name, State.FAILED, reason, f"headrace source remove {name}", None, None, None, None)
+
+
+def _begun_sink(context: Context, entry: SinkEntry) -> SinkLag:
+    """Return the word for a sink that is not registered, and of which something may be there."""
+    state, reason, remedy = State.SETUP, "a command adds it or removes it just now", ""
+    if not is_held(context, "sink", entry.name):
+        state = State.FAILED
+        reason = "a command that adds it was broken off: what it has made may be there still"
+        remedy = f"headrace sink remove {entry.name} --purge"
+    return SinkLag(entry.name, entry.kind, entry.source, state, reason, remedy, {}, None, None)
 
 
 def _lost(spec: PipelineSpec, remedy: str) -> SinkLag:

@@ -136,7 +136,10 @@ def observe(context: Context, kafka: Kafka) -> tuple[list[SourceSeen], list[Sink
     registry = Registry(context.registry)
     sources = [_source(context, registry, kafka, entry) for entry in registry.sources()]
     by_name = {source.entry.name: source for source in sources}
-    return sources, [_sink(context, kafka, entry, by_name[entry.source]) for entry in registry.sinks()]
+    sinks = registry.sinks()
+    if not all(entry.source in by_name for entry in sinks):  # both were added while sources were looked at
+        return observe(context, kafka)
+    return sources, [_sink(context, kafka, entry, by_name[entry.source]) for entry in sinks]
 
 
 def _source(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry) -> SourceSeen:

@@ -19,13 +19,13 @@ from headrace.control.columns import Changes, TableChange, Target, compare, ther
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
+from headrace.control.opened import opened_sink
 from headrace.control.pipelines import origin_of, rewrite, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.start import start, wait_whole
 from headrace.control.runs.words import in_words
-from headrace.control.sink import opened_sink
 from headrace.control.watcher import look_now
 from headrace.model.errors import SinkError
 from headrace.model.schema import TableId, TableSchema, declared_keys
@@ -288,9 +288,9 @@ def _tell_connector(
     wanted = source.properties(capture_now(source, capture))
     with Connect(context.connect_url) as connect:
         has = connect.config(capture.connector)
-        if has.get(_LEFT_OUT) != wanted.get(_LEFT_OUT):
+        if has and has.get(_LEFT_OUT) != wanted.get(_LEFT_OUT):  # one that is gone stays so
             say("telling the connector which columns to leave out")
-            kept = {name: value for name, value in (has or wanted).items() if name != _LEFT_OUT}
+            kept = {name: value for name, value in has.items() if name != _LEFT_OUT}
             told = {_LEFT_OUT: wanted[_LEFT_OUT]} if _LEFT_OUT in wanted else {}
             connect.create(capture.connector, {**kept, **told})
         if any(change.recreated for change in changed.values()):

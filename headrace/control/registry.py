@@ -54,7 +54,7 @@ __all__ = [
     "now_ms",
 ]
 
-_VERSION = 11
+_VERSION = 12
 _OLDER = tuple(range(1, _VERSION))
 """Versions that lack only tables, which are made, and columns, which are added."""
 _LARGEST = 2**63 - 1

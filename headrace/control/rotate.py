@@ -14,7 +14,7 @@ from headrace.control.context import Context
 from headrace.control.pipelines import rewrite, told_of
 from headrace.control.registry import Registry, SinkEntry, now_ms
 from headrace.control.sink_settings import checked_settings, forget, given_up, seal
-from headrace.model.errors import SinkError, UsageError, named, naming
+from headrace.model.errors import SinkError, SourceError, UsageError, named, naming
 from headrace.model.finding import Severity
 from sinks import registry as kinds
 
@@ -68,11 +68,16 @@ def rotate_source(context: Context, name: str, password: str) -> None:
     """Give a source another password; the database is tried with it first. The user stays the same.
 
     Raises:
-        SourceError: When the database refuses it; the source then goes on with the one it had.
+        SourceError: When the database refuses it, or the connector cannot be told of it
+            (``SOURCE_URL_INVALID``); the source then goes on with the one it had.
     """
     registry = Registry(context.registry)
     entry = registry.source(name)
-    connectors.build(entry.kind, entry.address, password, name).hold(capture_of(context, entry))
+    source, capture = connectors.build(entry.kind, entry.address, password, name), capture_of(context, entry)
+    source.hold(capture)
+    for found in source.check_anew(capture):
+        if found.code == "SOURCE_URL_INVALID":
+            raise SourceError(found.message, code=found.code, hint=found.hint)
     secret_of(context, name).store(password)
     with Connect(context.connect_url) as connect:
         connector = capture_of(context, entry).connector

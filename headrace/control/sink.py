@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import SchemaPolicy, write_private
 from headrace.config.source import valid_name
-from headrace.control import deadletters
 from headrace.control.adding import asked_sink, begun_sink, is_same_sink, note, sink_exists
 from headrace.control.alone import only_one
 from headrace.control.captured import captured_of
-from headrace.control.claims import owner_file, refuse_own, strangers
+from headrace.control.claims import owner_file, refuse_own
 from headrace.control.context import Context
 from headrace.control.fitness import refuse_unfit
 from headrace.control.kafka import Kafka
+from headrace.control.opened import opened_sink, tables_of
 from headrace.control.pipelines import (
     discard_run,
     origin_of,
@@ -29,37 +28,25 @@ from headrace.control.pipelines import (
     told_of,
     withdraw,
     worked_on,
-    working_on,
 )
 from headrace.control.progress import read_progress
 from headrace.control.registry import Adding, Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
-from headrace.control.runs.shadowing import discard_of_sink
+from headrace.control.sink_remove import LeftTarget, let_go, remove, remove_made, unregister
 from headrace.control.sink_settings import forget, seal, secrets_of
 from headrace.control.sink_tables import before_adding, trimmed
 from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
 from headrace.control.taking_back import take_back
 from headrace.control.targets import begin, create, missing, refuse_shared
-from headrace.control.verdicts import TAKEN_BACK, over
-from headrace.model.errors import SinkError, SourceError, UsageError, naming
+from headrace.control.undone import begun_sinks, note_targets, settled
+from headrace.model.errors import SinkError, SourceError, UsageError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks import registry as kinds
-from sinks.base import Sink
 from sinks.unheld import refuse_unknown
 
-__all__ = [
-    "LeftTarget",
-    "add",
-    "open_sink",
-    "opened_sink",
-    "pause",
-    "remove",
-    "resume",
-    "tables_of",
-    "wait_running",
-]
+__all__ = ["LeftTarget", "add", "pause", "remove", "resume", "wait_running"]
 
 Say = Callable[[str], None]
 _START_S = 180.0
@@ -105,10 +92,10 @@ def add(
             if begun.adding == Adding.STARTED.value:
                 return _gone_on_with(context, registry, begun, captured, say, wait=wait), []
             say("removing what a command that was killed had begun")
-            _let_go(context, name, say=say)
+            let_go(context, name, purge=name in begun_sinks(registry), say=say)
         kept = secrets_of(context, name)
         with ExitStack() as undo:
-            undo.callback(forget, context, name, but=kept)
+            undo.callback(_forget_secrets, context, registry, name, kept)
             entry.settings = seal(context, name, kind, entry.settings)
             with opened_sink(entry) as sink:
                 say("checking the store")
@@ -120,7 +107,8 @@ def add(
                 refuse_own(context, name, sink, schemas)
                 say(f"creating {len(captured)} targets")
                 new = {schema.table for schema in missing(sink, schemas)}
-                undo.callback(_remove_made, context, entry, [t for t in captured if t.schema.table in new])
+                undo.callback(remove_made, context, entry, captured, new)
+                note_targets(registry, entry, entry.tables, captured, new)
                 create(sink, captured)
                 undo.callback(owner_file(context, name).unlink, missing_ok=True)
                 begin(context, name, sink, captured, take_over=take_over, say=say)
@@ -136,6 +124,7 @@ def add(
             }
             entry.incomplete_ms = dict.fromkeys(entry.incomplete, registry.moment(origin.name))
             _register(registry, entry, undo)
+            undo.callback(_unregister, registry, entry, captured, new)
             say("starting to apply")
             if spec_path(context, name).exists():
                 say("stopping a query of that name of which the registry knows nothing")
@@ -204,7 +193,21 @@ def _register(registry: Registry, entry: SinkEntry, undo: ExitStack) -> None:
                 hint=f"headrace source remove {entry.source}",
             )
         session.add(entry)
-    undo.callback(_unregister, registry, entry.name)
+        settled(session, entry.name, entry.tables)
+
+
+def _unregister(
+    registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry], new: Collection[TableId]
+) -> None:
+    """Forget a registration that is to be taken back; its targets are noted as begun until they are gone."""
+    note_targets(registry, entry, entry.tables, tables, new)
+    unregister(registry, entry.name)
+
+
+def _forget_secrets(context: Context, registry: Registry, name: str, kept: Collection[Path]) -> None:
+    """Remove the files that a refused command has made, unless its targets can only be reached with them."""
+    if name not in begun_sinks(registry):
+        forget(context, name, but=kept)
 
 
 def _refuse_other_life(registry: Registry, captured: Sequence[SourceTableEntry]) -> None:
@@ -246,74 +249,6 @@ def wait_running(context: Context, name: str, *, timeout: float = _START_S) -> N
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LeftTarget:
-    """A target that a purge has left, for the sink of another installation serves it now."""
-
-    table: str
-    sink: str
-    home: str
-
-
-def remove(
-    context: Context, name: str, *, purge: bool = False, say: Say = lambda _: None
-) -> list[LeftTarget]:
-    """Stop applying and forget the sink; with ``purge`` its targets and their data go too.
-
-    A target that another writer has taken over stays: it is that one's now. Those are returned.
-
-    Raises:
-        SinkError: When ``purge`` fails; the sink then stays registered, stopped, to be removed again.
-    """
-    Registry(context.registry).sink(name)
-    with only_one(context, "sink", name, f"`headrace sink remove {name}`", say):
-        return _let_go(context, name, purge=purge, say=say)
-
-
-def _let_go(context: Context, name: str, *, purge: bool = False, say: Say) -> list[LeftTarget]:
-    """Do what :func:`remove` does; for a command that keeps others away itself."""
-    registry, left = Registry(context.registry), list[LeftTarget]()
-    with working_on(context, name, f"`headrace sink remove {name}`", say):
-        entry = registry.sink(name)
-        say("stopping its query")
-        withdraw(context, name)
-        discard_of_sink(context, name)
-        if purge:
-            say("removing its targets")
-            with _or_leaving(name), opened_sink(entry) as sink:
-                tables = tables_of(registry, entry)
-                taken = strangers(context, name, sink, [table.schema for table in tables])
-                for table in tables:
-                    if (claim := taken.get(table.schema.table)) is not None:
-                        stays = LeftTarget(str(table.schema.table), claim.sink, claim.home)
-                        say(f"{stays.table}: left, for sink {stays.sink} of {stays.home} serves it now")
-                        left.append(stays)
-                    else:
-                        sink.drop(table.schema)
-                        over(registry, entry.source, table.topic, TAKEN_BACK, sink=name)
-                sink.forget([table.topic for table in tables if table.schema.table not in taken])
-            shutil.rmtree(context.dead_letters / name, ignore_errors=True)
-            deadletters.forget(context, name)
-            # Else they stay known: a store may be restored from a backup of this time.
-            owner_file(context, name).unlink(missing_ok=True)
-        discard_run(context, name)
-        forget(context, name)
-        _unregister(registry, name)
-        registry.note(f"sink {name}", "removed", purged=purge)
-    return left
-
-
-@contextmanager
-def _or_leaving(name: str) -> Iterator[None]:
-    """Have what the store refuses say how the sink goes without it."""
-    try:
-        yield
-    except SinkError as error:
-        without = f"headrace sink remove {name}"
-        error.hint = f"{error.hint} Or leave what the store holds; or {without}".strip()
-        raise
-
-
 def pause(context: Context, name: str) -> None:
     """Stop applying; changes wait in Kafka.
 
@@ -343,37 +278,6 @@ def resume(context: Context, name: str, *, take_over: bool = False) -> None:
     ensure_engine(context)
 
 
-def _remove_made(context: Context, entry: SinkEntry, made: Sequence[SourceTableEntry]) -> None:
-    """Remove targets that a command has made which is refused now, with the progress beside them.
-
-    What another writer has claimed meanwhile is that one's; what a silent store keeps is left.
-    """
-    with suppress(SinkError), opened_sink(entry) as sink:
-        taken = strangers(context, entry.name, sink, [table.schema for table in made])
-        ours = [table for table in made if table.schema.table not in taken]
-        for table in ours:
-            if sink.exists(table.schema):
-                sink.drop(table.schema)
-        sink.forget([table.topic for table in ours])
-
-
-def open_sink(entry: SinkEntry) -> Sink:
-    """Return the entry's store; close it after use."""
-    return kinds.build(entry.kind, entry.name, entry.settings)
-
-
-@contextmanager
-def opened_sink(entry: SinkEntry) -> Iterator[Sink]:
-    """Yield the entry's store, closed after use; hints of its errors name the sink and its source."""
-    with naming(entry.source, entry.name), closing(open_sink(entry)) as sink:
-        yield sink
-
-
-def tables_of(registry: Registry, entry: SinkEntry) -> list[SourceTableEntry]:
-    """Return the tables the sink mirrors, in the source's order."""
-    return [table for table in registry.source(entry.source).tables if table.topic in entry.tables]
-
-
 def _set_paused(context: Context, name: str, paused: bool) -> None:
     registry = Registry(context.registry)
     origin = origin_of(context, registry.source(registry.sink(name).source))
@@ -384,10 +288,3 @@ def _set_paused(context: Context, name: str, paused: bool) -> None:
             before = rewrite(context, name, lambda _: {"paused": paused, "origin": origin, **given})
     if before.paused != paused:
         registry.note(f"sink {name}", "paused" if paused else "resumed")
-
-
-def _unregister(registry: Registry, name: str) -> None:
-    with registry.begin() as session:
-        found = session.get(SinkEntry, name)
-        if found is not None:
-            session.delete(found)

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from headrace.control.alone import Say
 from headrace.control.context import Context
+from headrace.control.opened import tables_of
 from headrace.control.pipelines import rewrite, spec_path, withheld
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.runs.repository import active
-from headrace.control.sink import tables_of
 from headrace.control.sink_settings import checked_settings
 from headrace.model.errors import UsageError, naming
 from headrace.model.schema import TableSchema

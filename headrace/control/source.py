@@ -160,23 +160,23 @@ def add(
     return entry
 
 
-def _wait(context: Context, name: str, undo: ExitStack, say: Say) -> None:
+def _wait(context: Context, name: str, undo: Undo, say: Say) -> None:
     """Wait until a new source streams; it is kept when somebody waits no more."""
     try:
         wait_streaming(context, name, again="add the source again", say=say)
     except KeyboardInterrupt:
-        undo.pop_all()
+        undo.keep()
         raise
 
 
 @contextmanager
-def _kept_when_used(registry: Registry, name: str, undo: ExitStack) -> Iterator[None]:
+def _kept_when_used(registry: Registry, name: str, undo: Undo) -> Iterator[None]:
     """Take nothing back of a source that is refused and from which a sink reads by now."""
     try:
         yield
     except BaseException:
-        if not close(registry, name):
-            undo.pop_all()
+        if not undo.kept and not close(registry, name):
+            undo.keep()
         raise
 
 

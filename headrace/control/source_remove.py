@@ -9,8 +9,9 @@ from dataclasses import replace
 from sqlalchemy import select
 
 from connectors.base import Capture, Left, Source
+from headrace.control import undone
 from headrace.control.adding import note
-from headrace.control.alone import only_one
+from headrace.control.alone import alone, only_one
 from headrace.control.begun import Before, Begun, end, named, noted
 from headrace.control.capture import capture_of, secret_of, source_of
 from headrace.control.connect import Connect
@@ -66,7 +67,13 @@ def remove(
 def let_go(
     context: Context, name: str, say: Say, *, leave_database: bool = False, leave_connect: bool = False
 ) -> Left:
-    """Do what :func:`remove` does; for a command that keeps others away itself."""
+    """Do what :func:`remove` does; for a command that keeps others of the name away itself."""
+    # Who recovers it, or takes tables in, would make anew what goes.
+    with alone(context, name, f"`headrace source remove {name}`", say):
+        return _let_go(context, name, say, leave_database=leave_database, leave_connect=leave_connect)
+
+
+def _let_go(context: Context, name: str, say: Say, *, leave_database: bool, leave_connect: bool) -> Left:
     registry = Registry(context.registry)
     begun = noted(registry).get(name)
     entry = begun.entry if begun else registry.source(name)
@@ -81,6 +88,7 @@ def let_go(
         note(registry, entry, Adding(before) if before else None)
         raise
     forget(context, name)
+    undone.forget(registry, undone.begun_topics(registry, name))
     end(registry, secret_of(context, name), name, begun.before if begun else Before())
     registry.note(f"source {name}", "removed", left=[*left.statements, *left.apart])
     return left
@@ -136,9 +144,9 @@ def _taken_back(
         say("removing slot, publication and tables from the database")
         left = _teardown(source, capture, entry.system, without_connect)
     say("removing topics")
-    topics = [
-        topic.name for topic in topics_of(capture) if begun is None or topic.name not in begun.before.topics
-    ]
+    there = begun.before.topics if begun is not None else ()
+    topics = [topic.name for topic in topics_of(capture) if topic.name not in there]
+    topics += undone.begun_topics(Registry(context.registry), entry.name)
     with _left(apart, topics, again, leave=leave_connect):
         kafka = Kafka(context.kafka_bootstrap)
         if never_ran and any(high for _, high in kafka.ends(topics).values()):

@@ -33,14 +33,16 @@ from headrace.control.fitness import (
 from headrace.control.gap import gap_error
 from headrace.control.kafka import Kafka
 from headrace.control.newcomers import listed, named
+from headrace.control.opened import opened_sink
 from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import active, topics_of
 from headrace.control.runs.start import sinks_of, start, wait_whole
 from headrace.control.runs.words import in_words
-from headrace.control.sink import opened_sink
-from headrace.control.targets import begin, create, refuse_shared
+from headrace.control.sink_remove import remove_made
+from headrace.control.targets import begin, create, missing, refuse_shared
 from headrace.control.topics import topics_of as every_topic
+from headrace.control.undone import forget, note_targets, note_topics, settled
 from headrace.control.verdicts import FIRST_LOAD, over, record, standing
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
@@ -181,7 +183,9 @@ def _register(
     there = kafka.names()
     with ExitStack() as undo:
         # To be taken back before it is done: one that is refused has others made beside it.
-        undo.callback(kafka.delete, [topic.name for topic in every_one if topic.name not in there])
+        undo.callback(_delete, registry, kafka, [t.name for t in every_one if t.name not in there])
+        begun = {topic: schema for topic, schema in zip(topics, added, strict=True) if topic not in there}
+        note_topics(registry, entry.name, begun)
         kafka.create(every_one)
         ids, epochs = kafka.ids(topics), next_epochs(registry, kafka, topics)
         first = max((table.place for table in entry.tables), default=-1) + 1
@@ -196,7 +200,7 @@ def _register(
             )
             for place, (topic, schema) in enumerate(zip(topics, added, strict=True), first)
         ]
-        targets = {sink.name: _targets(context, registry, sink, made, say) for sink in chosen}
+        targets = {sink.name: _targets(context, registry, sink, made, undo, say) for sink in chosen}
         # Before it is noted: a look that finds it noted and not published would take it for lost.
         source.publish(capture)
         told = being_taken_in(remedies.take_in(entry.name, tables))
@@ -205,17 +209,29 @@ def _register(
         record(registry, entry, topics, FIRST_LOAD, told)
         with registry.begin() as session:
             session.add_all(made)
+            settled(session, "", topics)
             for sink_name, facts in targets.items():
                 sink = session.get_one(SinkEntry, sink_name)
                 sink.tables = {**sink.tables, **facts}
+                settled(session, sink_name, facts)
         undo.pop_all()
     _decide(registry, entry.name, lambda left: left - set(tables))
 
 
+def _delete(registry: Registry, kafka: Kafka, topics: Sequence[str]) -> None:
+    kafka.delete(topics)
+    forget(registry, topics)
+
+
 def _targets(
-    context: Context, registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry], say: Say
+    context: Context,
+    registry: Registry,
+    entry: SinkEntry,
+    tables: Sequence[SourceTableEntry],
+    undo: ExitStack,
+    say: Say,
 ) -> Mapping[str, Any]:
-    """Make the tables' targets at a sink; return their facts by topic."""
+    """Make the tables' targets at a sink, to be taken back by ``undo``; return their facts by topic."""
     with opened_sink(entry) as sink:
         schemas = [table.schema for table in tables]
         facts = {table.topic: dict(sink.target(table.schema).facts) for table in tables}
@@ -224,6 +240,9 @@ def _targets(
         )
         refuse_own(context, entry.name, sink, schemas)
         say(f"{entry.name}: creating {len(tables)} targets")
+        new = {schema.table for schema in missing(sink, schemas)}
+        undo.callback(remove_made, context, entry, tables, new)
+        note_targets(registry, entry, facts, tables, new)
         create(sink, tables)
     return facts
 

@@ -20,10 +20,10 @@ from headrace.control.entries import ResnapshotEntry, VerdictEntry
 from headrace.control.fitness import refuse_not_streaming
 from headrace.control.kafka import Kafka
 from headrace.control.newcomers import listed, named
+from headrace.control.opened import opened_sink, tables_of
 from headrace.control.pipelines import rewrite, spec_path, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import OPEN, Phase, all_of, topics_of
-from headrace.control.sink import opened_sink, tables_of
 from headrace.control.tables import tell_connector
 from headrace.control.watcher import between_looks
 from headrace.model.errors import SourceError, UsageError

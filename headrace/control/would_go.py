@@ -13,6 +13,7 @@ from headrace.control.sink_settings import secrets_of
 from headrace.control.source_remove import refuse_used
 from headrace.control.take_out import chosen_of
 from headrace.control.topics import topics_of
+from headrace.control.undone import begun_sinks, begun_targets, begun_topics, named_sink
 from headrace.model.schema import TableId
 
 __all__ = ["of_sink", "of_source", "of_tables"]
@@ -34,7 +35,7 @@ def of_source(context: Context, name: str, *, leave_database: bool = False) -> d
         "table": [str(capture.signals), str(capture.heartbeat)],
     }
     return {
-        "topic": [topic.name for topic in topics_of(capture)],
+        "topic": [*(topic.name for topic in topics_of(capture)), *begun_topics(registry, name)],
         "connector": [capture.connector],
         **({} if leave_database else ours),
         "file": [str(secret_of(context, name).path)],
@@ -47,8 +48,11 @@ def of_sink(context: Context, name: str, *, purge: bool) -> dict[str, list[str]]
     Raises:
         UsageError: When there is none (``SINK_UNKNOWN``).
     """
-    entry = Registry(context.registry).sink(name)
-    held = [_target(topic, facts) for topic, facts in entry.tables.items()]
+    registry = Registry(context.registry)
+    begun = {table.topic for table in begun_targets(registry, name)}
+    entry = named_sink(registry, name)
+    gone = begun if name in begun_sinks(registry) else entry.tables
+    held = [_target(topic, facts) for topic, facts in entry.tables.items() if topic in gone]
     letters = context.dead_letters / name
     return {
         "target": held if purge else [],

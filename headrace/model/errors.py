@@ -7,7 +7,8 @@
     ├── SourceError           the database or its connector refuses
     │   └── LoginRefused      the same, for user or password
     ├── SinkError             the store refuses; record trouble is an Outcome, never this
-    │   └── SinkUnavailable   the same, but waiting helps
+    │   ├── SinkUnavailable   the same, but waiting helps
+    │   └── SinkWentBack      it is not as it was left; looking at it again helps
     └── DecodeError           bytes that are no change (becomes a Poison, never leaves decode)
 
 Retry decisions read ``retry``, never the message.
@@ -32,6 +33,7 @@ __all__ = [
     "Retry",
     "SinkError",
     "SinkUnavailable",
+    "SinkWentBack",
     "SourceError",
     "StackError",
     "UsageError",
@@ -119,6 +121,16 @@ class SinkError(HeadraceError):
 
 class SinkUnavailable(SinkError):
     """The store does not answer, or asks for patience; the same call may work later."""
+
+    retry = Retry.LATER
+
+
+class SinkWentBack(SinkError):
+    """The store is not as it was when its progress was last looked at: it was put back, or others wrote.
+
+    Nothing may be written before the next look, for what it has gone back to is the only evidence of what it
+    lacks. So the same call is not to be made again, as that of a store that is away is.
+    """
 
     retry = Retry.LATER
 

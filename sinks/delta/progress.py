@@ -100,7 +100,7 @@ class ProgressFile:
         """Store more progress, and what proves it.
 
         Raises:
-            SinkUnavailable: The file is not the one that was looked at last (``DELTA_PUT_BACK``).
+            SinkWentBack: The file is not the one that was looked at last (``DELTA_PUT_BACK``).
         """
         if self._looked is not None and self._looked[0] != self._stamp():
             raise put_back(self.root)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from headrace.model.change import Change
 from headrace.model.claim import Claim
-from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.errors import SinkError, SinkUnavailable, SinkWentBack
 from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.life import is_among, topic_in
@@ -38,7 +38,7 @@ from sinks.delta.standing import Standing
 from sinks.delta.table import LakeTable
 from sinks.delta.there import there_findings
 from sinks.delta.tombstones import Tombstones
-from sinks.delta.trouble import READING, conflict, named, put_back, unwritable
+from sinks.delta.trouble import READING, named, overwritten, put_back, unwritable
 from sinks.delta.vacuum import Vacuum
 from sinks.delta.writer import TableWriter
 from sinks.shadow import serving_config, switch
@@ -209,7 +209,8 @@ class DeltaSink:
             SinkUnavailable: The disk is full.
         """
         until = time.monotonic() + seconds
-        with suppress(SinkUnavailable, OSError):  # a lake that was put back is told by who settles
+        # A lake that was put back is told by who settles.
+        with suppress(SinkUnavailable, SinkWentBack, OSError):
             if ahead := self._standing.ahead(self._root, self._progress.read()["tables"]):
                 self._progress.settle({}, ahead)
         with self._lock:
@@ -305,7 +306,7 @@ class DeltaSink:
                 raise put_back(table.path)
             if not table.is_ours:
                 # A writer that renames files over others' has taken a version that was ours.
-                raise conflict(table.name)
+                raise overwritten(table.name)
             if table.known != table.version:
                 return {}
             told = Witness(table.path, table.identity, table.version, frozenset(writer.topics))

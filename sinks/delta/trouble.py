@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from headrace.model.errors import Retry, SinkError, SinkUnavailable
+from headrace.model.errors import SinkError, SinkUnavailable, SinkWentBack
 from headrace.model.pasted import word
 from sinks.delta.features import unknown_features
 from sinks.delta.hole import missing_commit
@@ -28,8 +28,8 @@ __all__ = [
     "file_unfit",
     "missing",
     "named",
+    "overwritten",
     "put_back",
-    "table_put_back",
     "unreadable_log",
     "unwritable",
 ]
@@ -133,29 +133,19 @@ def conflict(name: str) -> SinkUnavailable:
     )
 
 
-def put_back(path: Path) -> SinkUnavailable:
-    """Return the error of a lake that was restored since its progress was looked at."""
-    return SinkUnavailable(
+def overwritten(name: str) -> SinkWentBack:
+    """Return the error of a table of whose commits another has replaced one that was ours."""
+    told = conflict(name)
+    return SinkWentBack(told.message, code=told.code, hint=told.hint)
+
+
+def put_back(path: Path) -> SinkWentBack:
+    """Return the error of a lake, or a table of it, that was restored since its progress was looked at."""
+    return SinkWentBack(
         f"What is at {path} was put back to an earlier moment while rows were written.",
         code="DELTA_PUT_BACK",
         hint="Nothing has to be done: what it lacks is applied again.",
     )
-
-
-class TablePutBack(SinkError):
-    """A table was restored since its progress was looked at.
-
-    Nothing may be written to it before the next look: the version that it has gone back to is the evidence.
-    So the same call is not to be made again, as that of a store that is away is.
-    """
-
-    retry = Retry.LATER
-
-
-def table_put_back(path: Path) -> TablePutBack:
-    """Return the error of a table that was restored since its progress was looked at."""
-    told = put_back(path)
-    return TablePutBack(told.message, code=told.code, hint=told.hint)
 
 
 def unwritable(number: int | None, path: Path, name: str, what: str) -> SinkUnavailable:

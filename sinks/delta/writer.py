@@ -34,7 +34,7 @@ from sinks.delta.merge import Kept, fill
 from sinks.delta.shape import Shape
 from sinks.delta.table import LakeTable
 from sinks.delta.tombstones import Tombstones
-from sinks.delta.trouble import READING, conflict, file_missing, named, table_put_back
+from sinks.delta.trouble import READING, conflict, file_missing, named, put_back
 from sinks.delta.vacuum import Vacuum
 
 __all__ = ["TableWriter"]
@@ -146,7 +146,7 @@ class TableWriter:
             try:
                 self.table.refresh()
                 if self.table.went_back:
-                    raise table_put_back(self.table.path)
+                    raise put_back(self.table.path)
                 return attempt()
             except (Conflict, FileNotFoundError) as error:
                 # Someone compacted or vacuumed between our look and our commit: look again.

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.errors import SinkError, SinkWentBack
 from headrace.model.life import is_among
 from headrace.model.outcome import STALE
 from sinks.base import Place, Progress
@@ -49,6 +49,8 @@ class ProgressIndex:
         self._shadow = shadow
         # Place → sequence number and primary term of its document when it was looked at last.
         self._looked: dict[Place, tuple[int, int]] = {}
+        # Those of documents that were not the ones that had been looked at: to be looked at first.
+        self._unlooked: set[Place] = set()
 
     def _id(self, place: Place) -> str:
         return progress_id(*place, shadow=self._shadow)
@@ -57,40 +59,49 @@ class ProgressIndex:
         """Return the progress of these places, of this very moment; or of all when None."""
         try:
             if places is not None:
-                ids = [self._id(place) for place in places]
-                found = found_documents(
-                    self._client, self._alias, ids, orjson.loads, page=Paging(_PAGE), source=True
-                )
-                hits = self._noted(places, found)
-            else:
-                self._indices.refresh(self._alias)
-                hits = self._indices.read(self._alias, {"query": {"match_all": {}}}, orjson.loads)
-            kept = [(hit["_id"], hit["_source"]) for hit in hits]
+                return self._told(self._looked_at(places))
+            self._indices.refresh(self._alias)
+            return self._told(self._indices.read(self._alias, {"query": {"match_all": {}}}, orjson.loads))
         except SinkError as error:
             if error.code != "ES_INDEX_MISSING":
                 raise
             return {}
+
+    def _looked_at(self, places: Collection[Place]) -> Iterator[dict[str, Any]]:
+        """Yield the documents of places, and remember which they are."""
+        named = {self._id(place): place for place in places}
+        for place in places:
+            self._looked.pop(place, None)
+            self._unlooked.discard(place)
+        for hit in self._found(places):
+            self._looked[named[hit["_id"]]] = hit["_seq_no"], hit["_primary_term"]
+            yield hit
+
+    def _found(self, places: Collection[Place]) -> Iterable[dict[str, Any]]:
+        ids = [self._id(place) for place in places]
+        return found_documents(self._client, self._alias, ids, orjson.loads, page=Paging(_PAGE), source=True)
+
+    def _told(self, hits: Iterable[dict[str, Any]]) -> Progress:
+        kept = [(hit["_id"], hit["_source"]) for hit in hits]
         told = [(name, (source["topic"], source["partition"]), source["offset"]) for name, source in kept]
         # The index also holds what shadows have settled.
         return {place: offset for name, place, offset in told if name == self._id(place)}
 
-    def _noted(self, places: Collection[Place], found: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        named = {self._id(place): place for place in places}
-        for place in places:
-            self._looked.pop(place, None)
-        for hit in found:
-            self._looked[named[hit["_id"]]] = hit["_seq_no"], hit["_primary_term"]
-            yield hit
+    def _gone_back(self, progress: Progress) -> SinkWentBack:
+        self._unlooked.update(progress)
+        return _put_back()
 
     def settle(self, progress: Progress) -> None:
         """Store more of it.
 
         Raises:
-            SinkUnavailable: A document is not the one that was looked at last (``ES_PUT_BACK``): the index
-                was restored, and what it has gone back to is the only evidence of what is missing.
+            SinkWentBack: A document is not the one that was looked at last (``ES_PUT_BACK``): the index was
+                restored. So it is said until it is looked at again.
         """
         if not progress:
             return
+        if not self._unlooked.isdisjoint(progress):
+            raise _put_back()
         looked = {place: self._looked.pop(place, None) for place in progress}
         lines = [
             progress_line(self._id(place), place, offset, looked[place]) for place, offset in progress.items()
@@ -99,13 +110,13 @@ class ProgressIndex:
             told = self._bulk.send(self._alias, lines)
             insist(told)
             # A request that was repeated, as its answer was lost, meets what it has written itself.
-            if STALE in told and self.read(list(progress)) != dict(progress):
-                raise _put_back()
+            if STALE in told and self._told(self._found(list(progress))) != dict(progress):
+                raise self._gone_back(progress)
         except SinkError as error:
             if error.code != "ES_INDEX_MISSING":
                 raise
             if any(looked.values()):
-                raise _put_back() from error
+                raise self._gone_back(progress) from error
             self._indices.create(self._alias, f"{self._alias}-1", _MAPPING, {}, hidden=True)
             insist(self._bulk.send(self._alias, lines))
 
@@ -123,8 +134,8 @@ class ProgressIndex:
             self._indices.remove(self._alias)
 
 
-def _put_back() -> SinkUnavailable:
-    return SinkUnavailable(
+def _put_back() -> SinkWentBack:
+    return SinkWentBack(
         "Elasticsearch was put back to an earlier moment while rows were written.",
         code="ES_PUT_BACK",
         hint="Nothing has to be done: what it lacks is applied again.",

@@ -16,7 +16,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from headrace.model.errors import SinkUnavailable
+from headrace.model.errors import SinkWentBack
 from sinks.redis.names import moments_key
 
 __all__ = ["Moment"]
@@ -94,7 +94,7 @@ class Moment:
         """Write fields of the progress.
 
         Raises:
-            SinkUnavailable: When Redis was put back since the last look (``REDIS_PUT_BACK``).
+            SinkWentBack: When Redis was put back since the last look (``REDIS_PUT_BACK``).
         """
         pairs = [part for pair in fields.items() for part in pair]
         with self._lock:
@@ -104,7 +104,7 @@ class Moment:
             self._stands = self._stands and self._renewed(progress, pairs)
             stands = self._stands
         if not stands:
-            raise SinkUnavailable(
+            raise SinkWentBack(
                 "Redis was put back to an earlier moment while rows were written.",
                 code="REDIS_PUT_BACK",
                 hint="Nothing has to be done: what it lacks is applied again.",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.errors import SinkError, SinkWentBack
 from sinks.base import Place
 from sinks.contract.story import ORDERS, at, expected, order, state
 from sinks.delta import DeltaSink
@@ -80,7 +80,7 @@ def test_progress_is_not_written_over_a_lake_that_was_put_back(
         sink.apply(ORDERS, [order(4, at(4))])
     put_back(root, root if whole else data_path(root, ORDERS.table), lost)
     if whole or applied:
-        with pytest.raises(SinkUnavailable) as caught:
+        with pytest.raises(SinkWentBack) as caught:
             sink.settle({PLACE: 4})
         assert caught.value.code == "DELTA_PUT_BACK"
     else:
@@ -103,10 +103,10 @@ def test_nothing_is_written_to_a_table_that_was_put_back_before_its_progress_is_
             with pytest.raises(SinkError) as caught:
                 other.apply(ORDERS, [order(4, at(4))])
             assert (caught.value.code, caught.value.table) == ("DELTA_PUT_BACK", ORDERS.table)
-            assert not isinstance(caught.value, SinkUnavailable)  # nobody asks again before the next look
+            assert isinstance(caught.value, SinkWentBack)  # nobody asks again before the next look
         assert not other.maintain(1.0)
     if whole:
-        with pytest.raises(SinkUnavailable):
+        with pytest.raises(SinkWentBack):
             other.settle({PLACE: 4})
     assert_brought_forward(other, lost)
 

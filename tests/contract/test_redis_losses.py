@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.errors import SinkError, SinkWentBack
 from headrace.model.schema import TableId
 from sinks.contract.story import ORDERS, at, order, state
 from tests.support.redis_server import Server, redis_server
@@ -110,7 +110,7 @@ def test_a_backup_that_was_made_and_put_back_within_one_batch_is_noticed(
         operators.restore(key, 0, value, replace=True)
     operators.close()
     for _ in range(2):  # nor when it is asked again before the next look
-        with pytest.raises(SinkUnavailable) as caught:
+        with pytest.raises(SinkWentBack) as caught:
             sink.settle({place: 2})
         assert caught.value.code == "REDIS_PUT_BACK"
         elapse(0.6)
@@ -141,7 +141,7 @@ def test_progress_is_not_written_over_a_redis_that_was_put_back(
     for key, value in kept.items():
         operators.restore(key, 0, value, replace=True)
     operators.close()
-    with pytest.raises(SinkUnavailable) as caught:
+    with pytest.raises(SinkWentBack) as caught:
         sink.settle({place: 2})
     assert caught.value.code == "REDIS_PUT_BACK"
     assert sink.progress([place]) == {place: 1}
@@ -180,7 +180,7 @@ def test_marks_of_writers_that_are_gone_do_not_pile_up(server: Server) -> None:
         sink.close()
     (marks,) = server.redis.keys(f"{server.prefix}__headrace:moments")
     assert server.redis.hlen(marks) <= 101
-    with pytest.raises(SinkUnavailable):
+    with pytest.raises(SinkWentBack):
         first.settle({place: 2})  # it cannot tell, and looks again
     assert first.progress([place]) == {place: 1}
     first.settle({place: 2})

@@ -14,6 +14,7 @@ from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
+from headrace.control.opened import opened_sink
 from headrace.control.registry import Registry
 from headrace.model.errors import UsageError
 from tests.support.database import Database, fresh_database
@@ -166,7 +167,7 @@ def test_sink_add_is_killed(
     settle(context)
     registry = Registry(context.registry)
     (table,) = registry.source(source_of_sinks).tables
-    with sink.opened_sink(registry.sink(NAME)) as opened:
+    with opened_sink(registry.sink(NAME)) as opened:
         assert sum(1 for _ in opened.scan(table.schema)) == 50
     sink.remove(context, NAME, purge=True)
     assert left_by_sink(context, stack, NAME, source_of_sinks, stack.endpoints.lake_path / NAME) == {}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.control.lag import State, measure
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
-from headrace.control.sink import open_sink
 from headrace.model.errors import SinkError
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client

@@ -16,6 +16,7 @@ from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
 from headrace.control.runs.repository import all_of
 from headrace.control.runs.start import abort, pause, resume
@@ -134,7 +135,7 @@ def test_a_sink_that_is_added_after_the_load_has_nothing_to_sweep(
             entry, _ = sink.add(context, "loadcache", "redis", settings=stores, source="load", wait=False)
             assert not entry.incomplete
             settle(context)
-            opened = sink.open_sink(Registry(context.registry).sink("loadcache"))
+            opened = open_sink(Registry(context.registry).sink("loadcache"))
             with closing(opened):
                 tables = Registry(context.registry).source("load").tables
                 counted = {table.schema.table.name: opened.count(table.schema) for table in tables}

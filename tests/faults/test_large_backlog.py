@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager, suppress
 import psutil
 import pytest
 
-from headrace.control import sink
 from headrace.control.kafka import Kafka
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
 from headrace.control.runner import engine_state
 from tests.support.mirror import KINDS, Mirror, mirrored
@@ -72,7 +72,7 @@ def test_a_backlog_of_large_rows_is_applied_by_the_same_engine(stack: RunningSta
             settle(mirror.context, 300)
         assert driver(mirror) == before
         for entry in Registry(mirror.context.registry).sinks("backlog"):
-            with closing(sink.open_sink(entry)) as opened:
+            with closing(open_sink(entry)) as opened:
                 sizes = Counter(len(str(one.row["body"])) for one in opened.scan(mirror.schema("docs")))
             assert sizes == {ROW_BYTES: ROWS}, entry.name
         half = len(taken) // 2

@@ -14,8 +14,8 @@ import pytest
 
 from headrace.control.kafka import Kafka
 from headrace.control.lag import State, measure
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
-from headrace.control.sink import open_sink
 from headrace.observe import pidfile
 from tests.support.mirror import mirrored
 from tests.support.shop import Shop

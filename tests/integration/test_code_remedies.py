@@ -19,6 +19,7 @@ from headrace.config.pipeline import SchemaPolicy, load_pipeline
 from headrace.config.source import SourceSettings
 from headrace.control import deadletters, lag, sink, source
 from headrace.control.deadletters import Chosen
+from headrace.control.opened import opened_sink
 from headrace.control.pipelines import rewrite, spec_path
 from headrace.control.progress import read_progress
 from headrace.control.registry import Registry
@@ -198,7 +199,7 @@ def told_state(mirror: Mirror, name: str) -> str:
 def looked_up(mirror: Mirror) -> dict[str, Any]:
     context = mirror.context
     (table,) = Registry(context.registry).source("doubts").tables
-    with sink.opened_sink(Registry(context.registry).sink("doubtcache")) as opened:
+    with opened_sink(Registry(context.registry).sink("doubtcache")) as opened:
         return {stored.key: stored.row["n"] for stored in opened.scan(table.schema)}
 
 

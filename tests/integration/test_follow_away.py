@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 
 from headrace.control import lag, sink
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
 from tests.support.mirror import Mirror, mirrored
 from tests.support.redis_server import other_redis
@@ -95,7 +96,7 @@ def queries(mirror: Mirror) -> dict[str, int]:
 
 def values(mirror: Mirror, column: str, *, of: str) -> list[object]:
     """Return what a sink's store has in a column, each value once."""
-    with closing(sink.open_sink(Registry(mirror.context.registry).sink(of))) as opened:
+    with closing(open_sink(Registry(mirror.context.registry).sink(of))) as opened:
         return list({found.row.get(column) for found in opened.scan(mirror.schema("t"))})
 
 

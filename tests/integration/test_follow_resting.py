@@ -7,7 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from headrace.control import lag, sink
+from headrace.control import lag
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
 from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
@@ -40,7 +41,7 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
 
 def values(mirror: Mirror, column: str, *, of: str) -> list[object]:
     """Return what a sink's store has in a column, each value once."""
-    with closing(sink.open_sink(Registry(mirror.context.registry).sink(f"{NAME}{of}"))) as opened:
+    with closing(open_sink(Registry(mirror.context.registry).sink(f"{NAME}{of}"))) as opened:
         return list({found.row.get(column) for found in opened.scan(mirror.schema("t"))})
 
 

@@ -15,6 +15,7 @@ from redis import Redis
 from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
 from headrace.model.claim import Claim
 from headrace.model.errors import UsageError
@@ -165,7 +166,7 @@ def test_a_target_is_one_whatever_its_address_is_spelled_and_goes_with_its_owner
     assert lag.measure(context).in_sync
 
     # Another installation takes the target over: ours is fenced, and its --purge leaves the target alone.
-    with closing(sink.open_sink(Registry(context.registry).sink("lifecache"))) as store:
+    with closing(open_sink(Registry(context.registry).sink("lifecache"))) as store:
         schemas = [table.schema for table in Registry(context.registry).source("life").tables]
         store.claim(schemas, Claim.new("theirs", "elsewhere", engine=True), store.claims(schemas))
     until(lambda: lag.measure(context).sinks[0].state.value == "failed")

@@ -17,6 +17,7 @@ from connectors.postgres.address import CUT
 from headrace.config.source import SourceSettings
 from headrace.control import sink, source, source_check
 from headrace.control.context import Context
+from headrace.control.opened import opened_sink
 from headrace.control.registry import Registry
 from headrace.model.finding import Severity
 from headrace.model.schema import TableId
@@ -139,7 +140,7 @@ def compared(context: Context, database: Database, named: Sequence[Table]) -> No
     registry = Registry(context.registry)
     schemas = {one.schema.table: one.schema for one in registry.source(NAME).tables}
     for entry in registry.sinks(NAME):
-        with sink.opened_sink(entry) as opened:
+        with opened_sink(entry) as opened:
             for table in named:
                 held = [(r.row[table.key], r.row[table.value]) for r in opened.scan(schemas[table.id])]
                 assert sorted(held) == sorted(rows_of(database, table)), (entry.name, table)

@@ -14,6 +14,7 @@ import pytest
 
 from headrace.control import first_load, recover, sink, source
 from headrace.control.context import Context
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.repository import all_of
@@ -134,7 +135,7 @@ def test_a_first_load_that_nobody_begins_is_begun_as_it_is_told(
             stores = {"url": stack.endpoints.redis_url}
             sink.add(context, "unbeguncache", "redis", settings=stores, source="unbegun", wait=False)
             settle(context)
-            with closing(sink.open_sink(Registry(context.registry).sink("unbeguncache"))) as opened:
+            with closing(open_sink(Registry(context.registry).sink("unbeguncache"))) as opened:
                 (table,) = Registry(context.registry).source("unbegun").tables
                 assert opened.count(table.schema) == ROWS
             (run,) = all_of(Registry(context.registry), "unbegun")

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from headrace.config.pipeline import SchemaPolicy
 from headrace.control import lag, sink
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry, SinkEntry
 from headrace.control.verdicts import State
 from headrace.model.claim import Claim
@@ -76,7 +77,7 @@ def test_the_remedy_of_a_sink_whose_targets_another_took_over(mirror: Mirror, sh
     assert_equal(mirror)
     name = f"{NAME}{short}"
     schemas = [mirror.schema(table) for table in TABLES]
-    with closing(sink.open_sink(Registry(mirror.context.registry).sink(name))) as store:
+    with closing(open_sink(Registry(mirror.context.registry).sink(name))) as store:
         store.claim(schemas, Claim.new("theirs", "elsewhere", engine=True), store.claims(schemas))
     mirror.database.run(
         f"UPDATE goods SET v = 'taken {short}' WHERE id = 1", "DELETE FROM names WHERE id = 1"

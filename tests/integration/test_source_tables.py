@@ -18,6 +18,7 @@ from headrace.control import lag, sink, source, tables
 from headrace.control.context import Context
 from headrace.control.lag import State
 from headrace.control.newcomers import newcomers
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry, ResnapshotEntry
 from headrace.control.runs import start as runs
 from headrace.model.errors import SourceError
@@ -84,7 +85,7 @@ def stored(context: Context, name: str, table: str) -> dict[int, dict[str, Any]]
     """Return the rows of a table that a sink's store holds, by id."""
     registry = Registry(context.registry)
     known = {str(t.schema.table): t for t in registry.source(NAME).tables}
-    with closing(sink.open_sink(registry.sink(name))) as store:
+    with closing(open_sink(registry.sink(name))) as store:
         return {int(found.row["id"]): dict(found.row) for found in store.scan(known[table].schema)}
 
 

@@ -12,6 +12,7 @@ import pytest
 from headrace.config.source import SourceSettings
 from headrace.control import sink, sink_check, source
 from headrace.control.context import Context
+from headrace.control.opened import opened_sink
 from headrace.control.registry import Registry
 from headrace.model.errors import SinkError
 from headrace.model.finding import Finding, Severity
@@ -83,7 +84,7 @@ def rows_of(context: Context) -> list[dict[str, Any]]:
     settle(context)
     registry = Registry(context.registry)
     (table,) = registry.source(NAME).tables
-    with sink.opened_sink(registry.sink(NAME)) as opened:
+    with opened_sink(registry.sink(NAME)) as opened:
         return sorted((dict(stored.row) for stored in opened.scan(table.schema)), key=lambda row: row["id"])
 
 

@@ -14,6 +14,7 @@ from headrace.cli.context import open_context
 from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
+from headrace.control.opened import open_sink
 from headrace.control.registry import Registry
 from headrace.control.runner import stop_engine
 from headrace.control.verdicts import standing
@@ -120,7 +121,7 @@ def remedies(context: Context) -> dict[str, str]:
 
 
 def stored(context: Context, table: str) -> list[object]:
-    with closing(sink.open_sink(Registry(context.registry).sink("watchedcache"))) as store:
+    with closing(open_sink(Registry(context.registry).sink("watchedcache"))) as store:
         rows = (dict(sorted(row.row.items())) for row in store.scan(schema(context, table)))
         return sorted(map(_plain, rows), key=str)
 

@@ -14,6 +14,7 @@ from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
 from headrace.control.context import Context
+from headrace.control.opened import open_sink
 from headrace.control.progress import read_progress
 from headrace.control.registry import Registry
 from headrace.model.schema import TableSchema
@@ -89,7 +90,7 @@ class Mirror:
         for entry in Registry(self.context.registry).sinks(self.name):
             if entry.name == but:
                 continue
-            with closing(sink.open_sink(entry)) as opened:
+            with closing(open_sink(entry)) as opened:
                 found[entry.name] = {stored.key: dict(stored.row) for stored in opened.scan(schema)}
         return found
 

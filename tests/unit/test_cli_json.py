@@ -114,7 +114,7 @@ def test_a_secret_on_the_command_line_is_warned_of(home: Path, monkeypatch: pyte
 
 def test_targets_that_a_purge_leaves_are_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claim = Claim("h", "other", "/their/home", True, 1)
-    monkeypatch.setattr("headrace.control.sink.strangers", lambda *_: {TABLE: claim})
+    monkeypatch.setattr("headrace.control.sink_remove.strangers", lambda *_: {TABLE: claim})
     done = CliRunner().invoke(app, ["sink", "remove", "cache", "--purge", "--json"])
     left = [{"table": "public.t", "sink": "other", "home": "/their/home"}]
     assert json.loads(done.stdout) == {"sink": "cache", "done": "removed", "left": left}

@@ -12,6 +12,7 @@ import pytest
 from headrace.config.source import SourceSettings
 from headrace.control import epochs, sink, sink_tables, source
 from headrace.control.adding import note
+from headrace.control.alone import alone
 from headrace.control.capture import secret_of
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
@@ -61,6 +62,21 @@ def test_who_removes_a_source_waits_until_it_is_added(context: Context, servers:
     assert sorted(command.code for command in removing) == ["", "SOURCE_UNKNOWN"]
     assert (servers.prepared, servers.connectors) == (set(), {})
     assert not secret_of(context, "shop").path.exists()
+
+
+def test_who_removes_a_source_waits_for_who_works_on_what_it_captures(
+    context: Context, servers: Servers
+) -> None:
+    """A recovery, or a command that takes tables in, would make anew what goes."""
+    servers.may_go_on.set()
+    source.add(context, "shop", URL, wait=False)
+    with alone(context, "shop", "`headrace recover shop`", print):
+        removing = Command(source.remove, context, "shop")
+        until(lambda: removing.said or not removing.is_alive())
+        assert servers.connectors.keys() == {"headrace_shop"}
+    ended(removing)
+    assert removing.said[0] == f"shop: waiting for `headrace recover shop` (process {os.getpid()})"
+    assert (removing.code, servers.prepared) == ("", set())
 
 
 def test_what_another_has_registered_meanwhile_is_that_ones(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from headrace.config.pipeline import PipelineSpec, load_pipeline, write_private
+from headrace.control.opened import opened_sink, tables_of
 from headrace.control.pipelines import discard_run, pipeline_of, rewrite, spec_path, withhold
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.left_out import Why, left_out, refusal
@@ -14,7 +15,6 @@ from headrace.control.recovery.new_life import note_held
 from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.runner import ensure_engine
 from headrace.control.runs.shadowing import discard_of_sink
-from headrace.control.sink import opened_sink, tables_of
 from spark_jobs.troubles import Troubles
 
 __all__ = ["hand_over"]

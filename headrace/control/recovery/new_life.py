@@ -15,6 +15,7 @@ from headrace.control.differences import keep
 from headrace.control.entries import RecoveryEntry, SinkEntry, SourceEntry
 from headrace.control.epochs import next_epochs
 from headrace.control.kafka import Kafka
+from headrace.control.opened import opened_sink, tables_of
 from headrace.control.pipelines import rewrite, spec_path, withhold
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.large import set_large_apart
@@ -24,7 +25,6 @@ from headrace.control.remedies import recover as again
 from headrace.control.remedies import then
 from headrace.control.runs.repository import leave_behind
 from headrace.control.runs.shadowing import discard_of_sink
-from headrace.control.sink import opened_sink, tables_of
 from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
 from headrace.model.errors import SourceError

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from headrace.control.differences import Differences, compare
+from headrace.control.opened import opened_sink, tables_of
 from headrace.control.pipelines import is_paused
 from headrace.control.progress import SinkProgress, read_progress
 from headrace.control.recovery.job import Job
@@ -14,7 +15,7 @@ from headrace.control.recovery.left_out import LeftOut, Why, left_out, refusal, 
 from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.remedies import recover
 from headrace.control.rest import refuse_at_rest
-from headrace.control.sink import opened_sink, tables_of, wait_running
+from headrace.control.sink import wait_running
 from headrace.control.sweeps import ask_sweep
 from headrace.control.verdicts import UNARRIVED, State, standing
 from headrace.model.errors import Retry, SinkError, SinkUnavailable

@@ -11,13 +11,13 @@ from connectors.base import Capture, Source
 from headrace.control.capture import capture_now, source_of
 from headrace.control.first_load import note_loaded
 from headrace.control.fitness import in_words_of, unfit_now
+from headrace.control.opened import opened_sink
 from headrace.control.progress import read_progress
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.runs.job import Job
 from headrace.control.runs.left_out import TablesUnread, leave_out, tell, why_unfit
 from headrace.control.runs.repository import Phase, active, change
 from headrace.control.runs.start import marks_of
-from headrace.control.sink import opened_sink
 from headrace.control.snapshot import Told
 from headrace.control.verdicts import LEFT_OUT, LEFT_TO_RUN, standing
 from headrace.control.watcher import look_now

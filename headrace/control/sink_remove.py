@@ -1,0 +1,130 @@
+"""The end of a sink: its query, what it knows of itself and its registration go; its targets when asked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from headrace.control import deadletters, undone
+from headrace.control.alone import only_one
+from headrace.control.claims import owner_file, strangers
+from headrace.control.context import Context
+from headrace.control.opened import opened_sink, tables_of
+from headrace.control.pipelines import discard_run, withdraw, working_on
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
+from headrace.control.runs.shadowing import discard_of_sink
+from headrace.control.sink_settings import forget
+from headrace.control.verdicts import TAKEN_BACK, over
+from headrace.model.errors import SinkError
+from headrace.model.schema import TableId
+
+__all__ = ["LeftTarget", "let_go", "remove", "remove_made", "unregister"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftTarget:
+    """A target that a purge has left, for the sink of another installation serves it now."""
+
+    table: str
+    sink: str
+    home: str
+
+
+def remove(
+    context: Context, name: str, *, purge: bool = False, say: Say = lambda _: None
+) -> list[LeftTarget]:
+    """Stop applying and forget the sink; with ``purge`` its targets and their data go too.
+
+    A target that another writer has taken over stays: it is that one's now. Those are returned.
+
+    Raises:
+        SinkError: When ``purge`` fails; the sink then stays registered, stopped, to be removed again.
+    """
+    undone.named_sink(Registry(context.registry), name)
+    with only_one(context, "sink", name, f"`headrace sink remove {name}`", say):
+        return let_go(context, name, purge=purge, say=say)
+
+
+def let_go(context: Context, name: str, *, purge: bool = False, say: Say) -> list[LeftTarget]:
+    """Do what :func:`remove` does; for a command that keeps others away itself."""
+    registry, left = Registry(context.registry), list[LeftTarget]()
+    with working_on(context, name, f"`headrace sink remove {name}`", say):
+        entry, begun = undone.named_sink(registry, name), undone.begun_targets(registry, name)
+        is_registered = name not in undone.begun_sinks(registry)
+        say("stopping its query")
+        withdraw(context, name)
+        if is_registered:
+            discard_of_sink(context, name)
+        if purge:
+            say("removing its targets")
+            with _or_leaving(name), opened_sink(entry) as sink:
+                tables = tables_of(registry, entry) if is_registered else []
+                tables += [table for table in begun if sink.exists(table.schema)]
+                taken = strangers(context, name, sink, [table.schema for table in tables])
+                for table in tables:
+                    if (claim := taken.get(table.schema.table)) is not None:
+                        stays = LeftTarget(str(table.schema.table), claim.sink, claim.home)
+                        say(f"{stays.table}: left, for sink {stays.sink} of {stays.home} serves it now")
+                        left.append(stays)
+                    else:
+                        sink.drop(table.schema)
+                        over(registry, entry.source, table.topic, TAKEN_BACK, sink=name)
+                sink.forget([table.topic for table in tables if table.schema.table not in taken])
+            shutil.rmtree(context.dead_letters / name, ignore_errors=True)
+            deadletters.forget(context, name)
+            # Else they stay known: a store may be restored from a backup of this time.
+            owner_file(context, name).unlink(missing_ok=True)
+        discard_run(context, name)
+        forget(context, name)
+        unregister(registry, name)
+        undone.forget(registry, undone.noted_topics(registry, name), sink=name)
+        registry.note(f"sink {name}", "removed", purged=purge)
+    return left
+
+
+@contextmanager
+def _or_leaving(name: str) -> Iterator[None]:
+    """Have what the store refuses say how the sink goes without it."""
+    try:
+        yield
+    except SinkError as error:
+        without = f"headrace sink remove {name}"
+        error.hint = f"{error.hint} Or leave what the store holds; or {without}".strip()
+        raise
+
+
+def remove_made(
+    context: Context, entry: SinkEntry, tables: Sequence[SourceTableEntry], new: Collection[TableId]
+) -> None:
+    """Remove targets that a command has made which is refused now, with the progress beside them.
+
+    What another writer has claimed meanwhile is that one's. What a silent store keeps stays noted as begun.
+
+    Args:
+        context: The installation.
+        entry: The sink.
+        tables: The tables whose targets were noted as begun.
+        new: Those of whose target there was nothing before.
+    """
+    made = [table for table in tables if table.schema.table in new]
+    with suppress(SinkError):
+        with opened_sink(entry) as sink:
+            taken = strangers(context, entry.name, sink, [table.schema for table in made])
+            ours = [table for table in made if table.schema.table not in taken]
+            for table in ours:
+                if sink.exists(table.schema):
+                    sink.drop(table.schema)
+            sink.forget([table.topic for table in ours])
+        undone.forget(Registry(context.registry), [table.topic for table in tables], sink=entry.name)
+
+
+def unregister(registry: Registry, name: str) -> None:
+    """Forget a registration; idempotent."""
+    with registry.begin() as session:
+        found = session.get(SinkEntry, name)
+        if found is not None:
+            session.delete(found)

@@ -1,0 +1,40 @@
+"""What comes while a look is under way is looked at with its source, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.control import observation
+from headrace.control.adding import asked_sink
+from headrace.control.context import Context
+from headrace.control.kafka import Kafka
+from headrace.control.registry import Registry
+from tests.support.entries import source_entry
+from tests.support.obeying import GOODS
+
+
+def test_a_sink_of_a_source_that_came_during_a_look_is_looked_at_with_it(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(context.registry)
+    with registry.begin() as session:
+        session.add(source_entry("shop", [GOODS]))
+    looked: list[str] = []
+
+    def looks(_: Context, __: Registry, ___: Kafka, entry: Any) -> Any:
+        looked.append(entry.name)
+        if looked == ["shop"]:
+            with registry.begin() as session:
+                session.add(source_entry("depot", []))
+                session.flush()
+                session.add(asked_sink("cache", "memory", "depot", {}, "lenient"))
+        return type("Seen", (), {"entry": entry})()
+
+    monkeypatch.setattr(observation, "_source", looks)
+    monkeypatch.setattr(observation, "_sink", lambda *told: told[2:])
+    found: Any = observation.observe(context, Kafka("nowhere:1"))
+    sources, ((entry, source),) = found
+    assert [one.entry.name for one in sources] == ["depot", "shop"]
+    assert (entry.name, source.entry.name) == ("cache", "depot")
