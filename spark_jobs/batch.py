@@ -193,11 +193,13 @@ class Batches:
         self._shut(repartitioned(self._spec.tables, span.partitions))
         if self._history.is_due:
             self._shut(self._history.changed(span.begins))
+        # Before what the store lacks is looked for: nothing is to look at its progress after that.
+        known = self._begun(sink_of(pipeline)[0], span.ranges, span.begins) if self._doubtful else ()
         behind = patiently(lambda: self._forward(session, pipeline, span.begins), progress, self._over)
         pipeline = self._holding.pipeline()
         ranges: Ranges = {p: r for p, r in span.ranges.items() if p[0] not in behind}
         if self._doubtful:
-            ranges = self._readable(ranges, self._begun(sink_of(pipeline)[0], ranges, span.begins))
+            ranges = self._readable(ranges, known)
         report = self._applier.apply(session, pipeline, ranges)
         settled = self._settle(session, pipeline, report, ranges, span, behind, batch_id)
         progress.batch(batch_id, time.monotonic() - started, report, settled)
