@@ -52,11 +52,15 @@ class Beside:
 
     def condemned(self) -> None:
         """Have status say of each target what a recovery says that had to leave it out."""
+        self.condemn("public.things")
+        assert {state for state, _ in self.told()} == {lag.State.RESYNC_REQUIRED}
+
+    def condemn(self, table: str) -> None:
+        """Note so of the targets of one table."""
         source = Registry(self.mirror.context.registry).source(NAME)
         for name in SINKS:
-            left = LeftOut(name, "public.things", "TARGET_BROKEN", "it refuses", AGAIN)
+            left = LeftOut(name, table, "TARGET_BROKEN", "it refuses", AGAIN)
             tell(Registry(self.mirror.context.registry), source, left)
-        assert {state for state, _ in self.told()} == {lag.State.RESYNC_REQUIRED}
 
     def told(self) -> set[tuple[lag.State, str]]:
         """Return what status says of the table in each sink, and what mends it."""
@@ -251,6 +255,38 @@ def test_a_run_that_dies_in_the_middle_of_a_switch_goes_on(
     stop_engine(context.run)
     ensure_engine(context)
     runs.wait(context, run.id, patient=True)  # the sinks are stopped until the engine has begun
+    beside.assert_equal()
+
+
+def test_a_table_that_is_dropped_while_its_shadows_wait_leaves_nothing_of_them(beside: Beside) -> None:
+    beside.mirror.database.run(
+        "CREATE TABLE brief (id int PRIMARY KEY)", "INSERT INTO brief SELECT generate_series(1, 500)"
+    )
+    beside.headrace("source", "tables", "add", NAME, "public.brief")
+    beside.mirror.settle()
+    beside.mirror.database.run(
+        f"ALTER PUBLICATION headrace_{NAME} DROP TABLE brief",
+        "DELETE FROM brief WHERE id > 100",
+        f"ALTER PUBLICATION headrace_{NAME} ADD TABLE brief",
+    )
+    beside.condemn("public.brief")
+    beside.mirror.pause("cache")
+    both = [TableId("public", name) for name in ("brief", "others")]
+    run = runs.start(beside.mirror.context, NAME, tables=both)
+    registry = Registry(beside.mirror.context.registry)
+    until(
+        lambda: run_of(registry, run.id).reason.count("RESNAPSHOT_SWEEP_LARGE") == 2,
+        why=lambda: run_of(registry, run.id).reason,
+    )
+    assert {"search", "lake"} <= beside.shadows().keys()
+    beside.mirror.database.run("DROP TABLE brief")
+    beside.mirror.resume("cache")
+    until(lambda: run_of(registry, run.id).plan["left_out"].keys() == {"public.brief"})
+    until(lambda: beside.shadows() == {}, why=beside.shadows)
+    until(lambda: run_of(registry, run.id).phase in ("unfinished", "completed"))
+    if run_of(registry, run.id).phase == "unfinished":  # it asks about rows of a table that is gone
+        beside.headrace("resnapshot", "abort", run.id)
+    beside.headrace("source", "tables", "remove", NAME, "public.brief", "--purge")
     beside.assert_equal()
 
 

@@ -82,6 +82,14 @@ def test_one_run_reads_what_is_left_sweeps_no_sink_and_is_waited_for_again(
             "GRANT x; -- then: headrace resnapshot resume r",
             f"GRANT x; -- then: {AGAIN}",
         ),
+        (
+            "SOURCE_TABLE_MISSING",
+            "headrace source tables remove shop public.t",
+            f"headrace source tables remove shop public.t -- then: {AGAIN}",
+        ),
+        ("SOURCE_SELECT_RIGHT", "", AGAIN),
+        ("SOURCE_SELECT_RIGHT", "headrace resnapshot resume {run}", AGAIN),
+        ("RESNAPSHOT_PARTITIONS", AGAIN, AGAIN),
         ("RESNAPSHOT_ROWS_BUSY", "ALTER TABLE t; -- then: headrace resnapshot resume r", AGAIN),
     ],
 )
@@ -90,7 +98,7 @@ def test_a_run_that_ended_is_begun_again_by_the_command_that_is_told(
 ) -> None:
     def ends(run: str) -> ResnapshotEntry:
         end(job.registry, run, Phase.ABORTED if code == "RESNAPSHOT_ABORTED" else Phase.FAILED)
-        raise SourceError("It ended.", code=code, hint=hint)
+        raise SourceError("It ended.", code=code, hint=hint.format(run=run))
 
     waits(monkeypatch, ends)
     with pytest.raises(SourceError) as told:

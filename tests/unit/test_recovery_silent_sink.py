@@ -1,4 +1,4 @@
-"""A sink whose store does not answer stops no other sink's recovery, and none before anything has begun."""
+"""A sink that is in trouble stops no other sink's recovery, and none is stopped before anything has begun."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.control.recovery import hand_over, new_life, sweep
 from headrace.control.recovery.job import Job
 from headrace.control.registry import SourceEntry
 from headrace.model.errors import SinkUnavailable, StackError
-from tests.support.recovering import OTHER, Broken, begun, filled, hasty, opened, says
+from tests.support.recovering import NOW, OTHER, Broken, begun, filled, hasty, opened, says
 from tests.support.small_table import SCHEMA
 
 
@@ -100,3 +100,31 @@ def test_a_recovery_that_has_given_the_former_life_up_leaves_the_sinks_stopped(j
         raise StackError("Connect does not answer.", code="CONNECT_UNREACHABLE")
     assert not load_pipeline(spec_path(job.context, "early")).runs
     assert job.run.phase == "beginning"
+
+
+def test_a_pipeline_file_that_is_damaged_keeps_no_other_sink_and_not_the_end_of_a_recovery(job: Job) -> None:
+    with job.registry.begin() as session:
+        session.get_one(RecoveryEntry, "shop").phase = "stopping"
+        session.get_one(SourceEntry, "shop").gap = new_life.BEGUN
+    spec_path(job.context, "early").write_text("{")
+    new_life.keep_digests(job)
+    assert {name: error.code for name, error in job.left.items()} == {"early": "PIPELINE_DAMAGED"}
+    assert job.left["early"].hint == "headrace sink resume early"
+    assert job.digests("late").exists()
+    with pytest.raises(StackError), new_life.or_give_up(job):
+        raise StackError("Connect does not answer.", code="CONNECT_UNREACHABLE")
+    assert load_pipeline(spec_path(job.context, "late")).runs
+    assert not job.registry.source("shop").gap
+    with job.registry.begin() as session:
+        assert session.get(RecoveryEntry, "shop") is None
+
+
+def test_a_pipeline_file_that_is_damaged_is_made_anew_with_the_new_life(job: Job) -> None:
+    spec_path(job.context, "early").write_text("{")
+    hand_over.hand_over(job)
+    assert not job.left
+    told = {name: load_pipeline(spec_path(job.context, name)) for name in ("early", "late")}
+    assert all(spec.runs for spec in told.values())
+    assert told["early"].tables == told["late"].tables
+    assert {table.epoch for table in told["early"].tables} == {NOW}
+    assert job.digests("early").exists()

@@ -12,18 +12,23 @@ from connectors.base import Source
 from headrace.control import first_load
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry
-from headrace.control.runs import asking, left_out
+from headrace.control.runs import asking, left_out, sweeping
 from headrace.control.runs import start as runs
 from headrace.control.runs.final import FINAL
 from headrace.control.runs.job import Job
 from headrace.control.runs.left_out import TablesUnread, Why, leave_out, raise_left_out, tell
 from headrace.control.runs.repository import all_of, change, insert, run_of, topics_of
+from headrace.control.runs.settling import shadow_of
+from headrace.control.runs.sweeping import sweep
 from headrace.control.verdicts import RESTARTED, State, Verdict, record, standing
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from sinks import registry as kinds
+from sinks.base import Sink
+from sinks.shadow import SHADOW
 from tests.support.entries import source_entry
-from tests.unit.test_run_sweeping import A, B, C, Shop
+from tests.unit.test_run_sweeping import A, B, C, Shop, swept_here
 
 GOOD, LIST, ODD = TableId("public", "good"), TableId("public", "list"), TableId("public", "odd.name")
 ALL = ["shop.public.good", "shop.public.list", "shop.public.odd.name"]
@@ -258,3 +263,32 @@ def test_a_run_does_not_begin_before_what_it_leaves_out_is_said(
         with pytest.raises(Killed):
             start(home, GOOD, LIST, spare=True)
     assert all_of(home.registry, "shop") == []
+
+
+def test_a_table_that_is_dropped_while_its_shadows_are_filled_leaves_nothing_of_them(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept_here(shop, monkeypatch)
+    gone = Finding.error("SOURCE_TABLE_MISSING", "There is no table public.a.", "tables remove SOURCE a")
+    change(shop.registry, shop.job.name, {"shadows": {"one": [A], "two": [A]}})
+    shop.time.meanwhile = lambda: [shop.settle(sink, B, C) for sink in ("one", "two")] and None
+    a, filled = shop.registry.source("shop").tables[0], set[str]()
+
+    def hidden(job: Job) -> None:
+        if A in topics_of(job.run):
+            filled.update(sink for sink in ("one", "two") if shadow_of_a(sink).exists(a.schema))
+            why = Why("There is no table public.a.", "", alone=True)
+            raise TablesUnread(
+                "It is gone.", code="SOURCE_TABLE_MISSING", hint="", tables={TableId("public", "a"): why}
+            )
+
+    def shadow_of_a(sink: str) -> Sink:
+        return kinds.build("memory", sink, {SHADOW: shadow_of(shop.job.run, a)})
+
+    monkeypatch.setattr(sweeping, "refuse_hidden", hidden)
+    monkeypatch.setattr(sweeping, "source_of", lambda *_: Unfit(a=gone))
+    sweep(shop.job)
+    assert filled == {"one", "two"}
+    assert shop.swept == {"one": ["public.b", "public.c"], "two": ["public.b", "public.c"]}
+    assert sorted(path.name for path in shop.context.pipelines.iterdir()) == ["one.json", "two.json"]
+    assert not any(shadow_of_a(sink).exists(a.schema) for sink in ("one", "two"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headrace.config.pipeline import PipelineSpec, load_pipeline, write_private
@@ -37,6 +38,7 @@ def _give(job: Job, sink: SinkEntry) -> None:
     context, tables = job.context, tables_of(job.registry, sink)
     path, spec = spec_path(context, sink.name), pipeline_of(context, job.source, sink, tables)
     if path.exists():
+        _make_readable(path, spec)
         if _lives(load_pipeline(path)) == _lives(spec):
             return
         withhold(context, sink.name)  # also where a recovery goes on that was interrupted
@@ -50,6 +52,16 @@ def _give(job: Job, sink: SinkEntry) -> None:
         rewrite(context, sink.name, partial(_anew, spec))
     else:
         write_private(path, spec.model_dump_json())
+
+
+def _make_readable(path: Path, spec: PipelineSpec) -> None:
+    """Replace a damaged file by one that has the query rest; it tells of no life, for none is given yet."""
+    try:
+        load_pipeline(path)
+    except ValueError:
+        tables = tuple(table.model_copy(update={"topic_id": ""}) for table in spec.tables)
+        resting = spec.model_copy(update={"tables": tables, "withheld": True})
+        write_private(path, resting.model_dump_json())
 
 
 def _lives(spec: PipelineSpec) -> set[tuple[str, str, int]]:

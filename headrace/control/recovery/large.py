@@ -36,6 +36,7 @@ _PATIENCE_S = 1.0
 """So long a Connect is waited for that does not answer; the run itself waits for it without an end."""
 _UNREADABLE = ("RESNAPSHOT_INCOMPLETE", "RESNAPSHOT_ROWS_BUSY", "RESNAPSHOT_UNREADABLE", "SOURCE_VALUES")
 """Codes of what keeps a run from reading a table, and not the initial snapshot."""
+_THEN = " -- then: "
 _BY_SNAPSHOT = "by_snapshot"
 """Topics that a run could not read; the next try leaves them to the initial snapshot."""
 
@@ -147,5 +148,7 @@ def _on(job: Job, run: ResnapshotEntry, error: HeadraceError) -> str:
         refused = {*job.run.plan.get(_BY_SNAPSHOT, ()), *topics_of(run)}
         job.advance("beginning", **{_BY_SNAPSHOT: sorted(refused)})
         return again
-    statements, then, _ = error.hint.rpartition(" -- then: ")
-    return f"{statements}{then}{again}"
+    mends, _, goes_on = error.hint.rpartition(_THEN)
+    if not mends and again not in goes_on and f"headrace resnapshot resume {run.id}" not in goes_on:
+        mends = goes_on  # the run has nothing to go on with
+    return _THEN.join(filter(None, (mends, again)))

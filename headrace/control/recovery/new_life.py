@@ -16,7 +16,7 @@ from headrace.control.entries import RecoveryEntry, SinkEntry, SourceEntry
 from headrace.control.epochs import next_epochs
 from headrace.control.kafka import Kafka
 from headrace.control.opened import opened_sink, tables_of
-from headrace.control.pipelines import rewrite, spec_path, withhold
+from headrace.control.pipelines import rewrite, spec_path, told_of, withhold
 from headrace.control.recovery.job import Job
 from headrace.control.recovery.large import set_large_apart
 from headrace.control.recovery.ready import refuse_unready
@@ -60,7 +60,7 @@ def note_held(job: Job, sink: SinkEntry) -> None:
 def _stop_sinks(job: Job) -> None:
     for sink in job.sinks:
         if spec_path(job.context, sink.name).exists() and sink.name not in job.left:
-            with job.apart(sink.name):
+            with job.apart(sink.name), told_of(sink.name):
                 job.say(f"{sink.name}: stopping its query; what it holds goes on being served")
                 withhold(job.context, sink.name)
 
@@ -79,7 +79,7 @@ def or_give_up(job: Job) -> Iterator[None]:
 def _give_up(job: Job) -> None:
     job.say("nothing has begun: the sinks go on as before")
     for sink in job.sinks:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, ValueError):  # the engine tells of one that is damaged
             rewrite(job.context, sink.name, lambda _: {"withheld": False})
     shutil.rmtree(job.digests("").parent, ignore_errors=True)
     with job.registry.begin() as session:

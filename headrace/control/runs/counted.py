@@ -32,7 +32,8 @@ NOTHING_GOES = (0, 0.0)
 """A limit with which no row is removed."""
 _COUNTS = 3
 """A TRUNCATE after a count removes rows by one record; it is over before the next."""
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
+"""A slow store needs so long for a batch, and settles nothing meanwhile."""
 _POLL_S = 0.2
 _FIRST_REST_S = 2.0
 _LONGEST_REST_S = 60.0
@@ -122,13 +123,18 @@ def _counted(job: Job, source: Source, table: TableId) -> RowCount:
 
 
 def _until_settled(job: Job, writer: str, table: SourceTableEntry, ends: Sequence[int]) -> None:
-    """Wait until the sink has settled each partition up to these ends at least."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline and not job.heed():
+    """Wait until the sink has settled each partition up to these ends at least, for as long as it gets on."""
+    deadline, before = 0.0, -1
+    while not job.heed():
         progress = read_progress(job.context.progress, writer)
         told = progress.next_offsets if progress is not None else {}
-        if all(told.get((table.topic, partition), 0) >= end for partition, end in enumerate(ends)):
+        settled = [told.get((table.topic, partition), 0) for partition in range(len(ends))]
+        if all(place >= end for place, end in zip(settled, ends, strict=True)):
             return
+        if sum(settled) > before:
+            deadline, before = time.monotonic() + _PATIENCE_S, sum(settled)
+        elif time.monotonic() > deadline:
+            break
         time.sleep(_POLL_S)
     raise _behind(writer, table)
 

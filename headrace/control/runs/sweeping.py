@@ -8,7 +8,7 @@ that is in trouble keeps no other waiting.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headrace.control.capture import source_of
@@ -33,6 +33,7 @@ from headrace.control.runs.shadowing import discard, fill, let_go_on
 from headrace.control.runs.table_sweep import mine_of, remember, sweep_table
 from headrace.control.verdicts import State, Verdict, record
 from headrace.model.errors import HeadraceError, SinkError, SourceError
+from headrace.model.schema import TableId
 
 __all__ = ["leave_unswept", "sweep"]
 
@@ -201,6 +202,7 @@ class _Rounds:
             refuse_hidden(job)
         except TablesUnread as error:
             gone = {table: why for table, why in error.tables.items() if why is not None and why.alone}
+            self._discard(gone)
             left_out = bool(gone) and leave_out(job, source_of(job.context, job.source), gone)
             hidden = [table for table in ready if table.schema.table in error.tables]
             for table in hidden:
@@ -208,6 +210,15 @@ class _Rounds:
                     self._refused[entry.name, table.topic] = error
             return [table for table in ready if table not in hidden]
         return list(ready)
+
+    def _discard(self, gone: Collection[TableId]) -> None:
+        """Give up the shadows of tables; once they are left out, nobody knows of these any more."""
+        job, run = self._job, self._job.run
+        for entry in job.registry.sinks(run.source):
+            for table in mine_of(job, entry) if gone else ():
+                mine = table.schema.table in gone and shadowed(run, entry.name, table.topic)
+                if mine and not is_swept(run, entry.name, table):
+                    discard(job.context, run, entry, table)
 
     def _put_off(self, entry: SinkEntry, table: SourceTableEntry, error: HeadraceError) -> Lack | None:
         """Note that the table's target refuses: for good, or to be asked again after a pause."""

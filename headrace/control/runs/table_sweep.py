@@ -93,6 +93,7 @@ def _ask(
     found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
     if found.refused:  # there is something to remove
         refuse_unseen(job, writer, table, marks)
+        _found_gone(job, table)
         known = _goes(job.run, entry, name)
         # Of a sweep that was broken off some are gone already.
         _expect(job, entry, name, max(found.older, known))
@@ -109,6 +110,13 @@ def _tell_behind(job: Job, run: ResnapshotEntry, entry: SinkEntry, table: Source
     reason = f"run {run.id} could not remove rows that are gone: the sink has refused newer changes of some"
     verdict = Verdict(State.DEGRADED, reason, read_anew(job.source, [table.schema]))
     record(job.registry, job.source, [table.topic], ROWS_BEHIND, verdict, sink=entry.name)
+
+
+def _found_gone(job: Job, table: SourceTableEntry) -> None:
+    """Have sinks that come later pass the run's marks, also when nothing is removed and the run is ended."""
+    plan, topic = job.run.plan, table.topic
+    found = {topic: [plan["marks"][topic], plan["ends"][topic]]}
+    change(job.registry, job.name, {"passed": {**plan.get("passed", {}), **found}})
 
 
 def _expect(job: Job, entry: SinkEntry, table: str, rows: int) -> None:
