@@ -100,7 +100,8 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
        'said', md5((to_jsonb(l) - '{relpages,reltuples,relallvisible,relallfrozen,relfrozenxid,relminmxid,
                                     relhasindex}'::text[])::text),
        'number', l.oid::bigint, 'keyed', keyed(l), 'guarded', c.relkind <> 'p' OR guarded(c, l),
-       'key', (SELECT jsonb_agg(a.attname) FROM pg_index i, unnest(i.indkey::int2[]) n
+       'key', (SELECT jsonb_agg(a.attname)
+               FROM pg_index i, unnest((i.indkey::int2[])[:i.indnkeyatts - 1]) n
                JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = n
                WHERE i.indrelid = l.oid AND i.indisvalid
                  AND CASE l.relreplident WHEN 'i' THEN i.indisreplident

@@ -64,16 +64,17 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
        p.indexrelid IS NOT NULL AS keyed, coalesce(k.condeferrable, false) AS deferrable,
        (SELECT (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
                 FROM unnest(u.indkey::int2[]) WITH ORDINALITY AS k(n, place)
-                JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.n)
+                JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.n WHERE k.place <= u.indnkeyatts)
         FROM pg_index u WHERE u.indrelid = c.oid AND u.indisunique
           AND u.indisvalid AND u.indimmediate AND u.indpred IS NULL AND u.indexprs IS NULL
-          AND NOT EXISTS (SELECT 1 FROM unnest(u.indkey::int2[]) n JOIN pg_attribute a
+          AND NOT EXISTS (SELECT 1 FROM unnest((u.indkey::int2[])[:u.indnkeyatts - 1]) n JOIN pg_attribute a
                           ON a.attrelid = c.oid AND a.attnum = n WHERE NOT a.attnotnull)
         LIMIT 1) AS candidate,
-       (SELECT array_agg(a.attname::text) FROM unnest(p.indkey::int2[]) n JOIN pg_attribute a
-          ON a.attrelid = c.oid AND a.attnum = n) AS key,
-       (SELECT array_agg(a.attname::text) FROM pg_index x, unnest(x.indkey::int2[]) n JOIN pg_attribute a
-          ON a.attrelid = c.oid AND a.attnum = n
+       -- What an index only includes is no part of a key, nor of a replica identity. The first is number 0.
+       (SELECT array_agg(a.attname::text) FROM unnest((p.indkey::int2[])[:p.indnkeyatts - 1]) n
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = n) AS key,
+       (SELECT array_agg(a.attname::text) FROM pg_index x, unnest((x.indkey::int2[])[:x.indnkeyatts - 1]) n
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = n
         WHERE x.indrelid = c.oid AND x.indisreplident) AS identity_columns,
        -- From Postgres 18 on, updates and deletes fail while such a column is part of the identity.
        ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> ''
@@ -87,7 +88,8 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
              WHERE h.inhparent = c.oid AND c.relkind = 'r' ORDER BY 1) AS heirs,
        (SELECT coalesce(json_agg(json_build_array(format('%%I.%%I', n.nspname, l.relname), l.relreplident,
                    l.relpersistence, l.relkind,
-                   (SELECT array_agg(a.attname) FROM pg_index x, unnest(x.indkey::int2[]) n
+                   (SELECT array_agg(a.attname)
+                    FROM pg_index x, unnest((x.indkey::int2[])[:x.indnkeyatts - 1]) n
                     JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = n
                     WHERE x.indrelid = l.oid AND x.indisreplident))
                    ORDER BY l.oid), '[]')

@@ -33,7 +33,8 @@ _GUARDED = """EXISTS (
           SELECT FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
           JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum = k.n
           WHERE k.place <= i.indnkeyatts AND a.attname NOT IN (
-              SELECT b.attname FROM pg_index r CROSS JOIN unnest(r.indkey::int2[]) AS n
+              SELECT b.attname
+              FROM pg_index r CROSS JOIN unnest((r.indkey::int2[])[:r.indnkeyatts - 1]) AS n
               JOIN pg_attribute b ON b.attrelid = c.oid AND b.attnum = n
               WHERE r.indrelid = c.oid AND r.indisprimary)))"""
 
