@@ -43,7 +43,8 @@ def ask(what: str, *, yes: bool) -> None:
     except typer.Abort as end:
         err.print()  # the question has not ended its line
         if isinstance(end.__context__, KeyboardInterrupt):
-            raise Interrupted("Nothing was removed.", code="INTERRUPTED") from None
+            hint = "--dry-run says what would go; --yes answers."
+            raise Interrupted("Nothing was removed.", code="INTERRUPTED", hint=hint) from None
         goes = False  # nobody is there to answer any more
     if not goes:
         err.print("Nothing was removed.")

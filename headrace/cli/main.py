@@ -70,7 +70,9 @@ def run() -> None:
     try:
         code = get_command(app).main(words, prog_name="headrace", standalone_mode=False)
     except typer.Abort:
-        print_error(HeadraceError("The command was ended.", code="INTERRUPTED"), as_json=True)
+        print_error(
+            HeadraceError("The command was ended.", code="INTERRUPTED", hint="Run it again."), as_json=True
+        )
         sys.exit(130)
     except TyperException as mistake:
         print_error(_told(mistake), as_json=True)

@@ -70,34 +70,36 @@ def check(
         if any(finding.severity is Severity.ERROR for finding in found):
             return found
         entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
-        taken = targets_refused(context, registry, entry, sink, schemas, take_over=take_over)
-        return [
-            *found,
-            *taken,
+        taken = _ours(context, registry, entry, sink, schemas) or [
             *_ahead(sink, captured, take_over=take_over),
-            *_history(context, origin.name, captured),
+            *_others(context, name, sink, schemas, take_over=take_over),
         ]
+        return [*found, *taken, *_history(context, origin.name, captured)]
 
 
 def targets_refused(
-    context: Context,
-    registry: Registry,
-    entry: SinkEntry,
-    sink: Sink,
-    schemas: Sequence[TableSchema],
-    *,
-    take_over: bool = False,
+    context: Context, registry: Registry, entry: SinkEntry, sink: Sink, schemas: Sequence[TableSchema]
 ) -> list[Finding]:
-    """Return who else writes to the entry's targets; with ``take_over`` another installation is a warning."""
+    """Return who else writes to the entry's targets, in this installation or in another one."""
+    return _ours(context, registry, entry, sink, schemas) or _others(context, entry.name, sink, schemas)
+
+
+def _ours(
+    context: Context, registry: Registry, entry: SinkEntry, sink: Sink, schemas: Sequence[TableSchema]
+) -> list[Finding]:
     try:
         refuse_shared(registry, entry)
         refuse_own(context, entry.name, sink, schemas)
     except HeadraceError as error:
         return [Finding.refused(error)]
-    return [
-        _taken(table, claim, take_over=take_over)
-        for table, claim in strangers(context, entry.name, sink, schemas).items()
-    ]
+    return []
+
+
+def _others(
+    context: Context, name: str, sink: Sink, schemas: Sequence[TableSchema], *, take_over: bool = False
+) -> list[Finding]:
+    claims = strangers(context, name, sink, schemas)
+    return [_taken(table, claim, take_over=take_over) for table, claim in claims.items()]
 
 
 def _taken(table: TableId, claim: Claim, *, take_over: bool) -> Finding:

@@ -113,6 +113,7 @@ def test_a_question_that_is_interrupted_removes_nothing(as_json: bool, home: Pat
     if as_json:
         error = json.loads(said.splitlines()[-1])["error"]
         assert (error["code"], error["message"]) == ("INTERRUPTED", "Nothing was removed.")
+        assert "--yes" in error["hint"]
     else:
         assert "Nothing was removed." in said
     assert "Traceback" not in said

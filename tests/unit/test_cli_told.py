@@ -28,6 +28,7 @@ from headrace.demo.keep import next_steps
 from headrace.demo.ownership import SINKS, SOURCE
 from headrace.local.endpoints import Endpoints
 from headrace.local.events import ServerStatus
+from headrace.local.stack import Stack
 from headrace.model.finding import Finding
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.cold_home import add, cold_home, told
@@ -59,7 +60,7 @@ def test_status_tells_the_logs_of_what_has_died_or_does_not_answer(
         ServerStatus(name, state, None, None, None, "", home / "my logs" / f"{name}.log", None)
         for name, state in states.items()
     ]
-    monkeypatch.setattr(stack_room.Stack, "status", lambda _: servers)
+    monkeypatch.setattr(Stack, "status", lambda _: servers)
     lines = told("status", code=1).stdout.splitlines()
     logs = [line for line in lines if line.startswith("log of ")]
     assert logs == [f"log of {name}: '{home}/my logs/{name}.log'" for name in ("kafka", "connect")]
@@ -67,7 +68,7 @@ def test_status_tells_the_logs_of_what_has_died_or_does_not_answer(
 
 def test_up_tells_addresses_under_the_name_of_status(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = said("status")["endpoints"]
-    monkeypatch.setattr(stack_room.Stack, "up", lambda stack, *_, **__: stack.endpoints())
+    monkeypatch.setattr(Stack, "up", lambda stack, *_, **__: stack.endpoints())
     monkeypatch.setattr(stack_room, "_start_engine", lambda _: False)
     up = said("up")
     assert (up["endpoints"], up["servers"]) == (known, {})
@@ -144,7 +145,7 @@ def kept(home: Path, context: Context) -> list[str]:
                     tables={f"{SOURCE}.public.categories": facts}, on_schema_change="lenient", created_ms=1,
                 )
             )  # fmt: skip
-    known = {name: f"{name}://h" for name in Endpoints.__dataclass_fields__}
+    known: dict[str, Any] = {name: f"{name}://h" for name in Endpoints.__dataclass_fields__}
     return next_steps(context, Endpoints(**known), home)
 
 
