@@ -9,11 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.output import err, out, print_json
+from headrace.model.errors import HeadraceError
 
-__all__ = ["DryRun", "Yes", "ask", "print_dry"]
+__all__ = ["DryRun", "Interrupted", "Yes", "ask", "print_dry"]
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go; do nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal nobody is asked.")]
+
+
+class Interrupted(HeadraceError):
+    """Somebody has ended a question with Ctrl-C."""
+
+    exit_code = 130
 
 
 def ask(what: str, *, yes: bool) -> None:
@@ -27,10 +34,19 @@ def ask(what: str, *, yes: bool) -> None:
 
     Raises:
         typer.Exit: When it is not to go.
+        Interrupted: When Ctrl-C was the answer (``INTERRUPTED``).
     """
     if yes or not sys.stdin.isatty():
         return
-    if not typer.confirm(f"This removes {what} for good. Go on?", err=True):
+    try:
+        goes = typer.confirm(f"This removes {what} for good. Go on?", err=True)
+    except typer.Abort as end:
+        err.print()  # the question has not ended its line
+        if isinstance(end.__context__, KeyboardInterrupt):
+            hint = "--dry-run says what would go; --yes answers."
+            raise Interrupted("Nothing was removed.", code="INTERRUPTED", hint=hint) from None
+        goes = False  # nobody is there to answer any more
+    if not goes:
         err.print("Nothing was removed.")
         raise typer.Exit(1)
 

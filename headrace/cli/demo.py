@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.context import HomeOption, home_of, open_context
+from headrace.cli.given import refuse_unused
 from headrace.cli.output import JsonFlag, err, fails_clearly, out, print_json
 from headrace.control.context import Context
 from headrace.local.endpoints import Endpoints
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
     @app.command("demo")
     @fails_clearly
     def demo(
+        ctx: typer.Context,
         seconds: Annotated[float, typer.Option(min=1, help="How long people write in the shop.")] = 20.0,
         rate: Annotated[float, typer.Option(min=1, help="Row changes per second.")] = 200.0,
         seed: Annotated[int, typer.Option(help="Other numbers, other shops.")] = 1,
@@ -54,6 +56,9 @@ def register(app: typer.Typer) -> None:
                 code="DEMO_CHECK_OR_REPORT",
                 hint="headrace demo --check",
             )
+        if compare_only:
+            writes = "seconds", "rate", "seed", "scale", "keep"
+            refuse_unused(ctx, *writes, where="beside --check", hint="headrace demo --check")
         if report is not None:
             _try(report)
         # Only this command needs the stores' clients; the others start faster without.

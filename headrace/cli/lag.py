@@ -11,7 +11,9 @@ import typer
 from rich.console import Group, RenderableType
 
 from headrace.cli.context import HomeOption, open_context
+from headrace.cli.given import refuse_unused
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_error, print_hint, print_json
+from headrace.cli.reasons import Trouble, lines_of
 from headrace.cli.show import age, grid, number, size, state_text
 from headrace.control.kafka import Kafka
 from headrace.control.lag import LagReport, measure
@@ -80,10 +82,12 @@ def _print(report: LagReport, *, as_json: bool) -> None:
         print_json(report.as_dict())
         return
     out.print(render(report))
-    told = [s.remedy for s in report.sources] + [s.remedy for s in report.sinks]
-    told += [t.remedy for t in report.tables]
-    for remedy in dict.fromkeys(filter(None, told)):
-        print_hint(remedy, mark="[yellow]remedy:[/] ")
+    troubles = [Trouble(t.table, t.sink, t.state, t.reason, t.remedy) for t in report.tables]
+    told = [("remedy", s.remedy) for s in report.sources]
+    told += lines_of(troubles, {s.reason for s in report.sources})
+    told += [("remedy", s.remedy) for s in report.sinks]
+    for word, text in dict.fromkeys(line for line in told if line[1]):
+        print_hint(text, mark=f"[yellow]{word}:[/] ")
     for note in (note for source in report.sources for note in source.notes):
         ways = (
             (f"to take in: {note.remedy}", f"to decline: {note.decline}") if note.decline else (note.remedy,)
@@ -127,8 +131,11 @@ def register(app: typer.Typer) -> None:
     @app.command("lag")
     @fails_clearly
     def lag(
+        ctx: typer.Context,
         watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again until interrupted.")] = False,
-        interval: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 1.0,
+        interval: Annotated[
+            float, typer.Option(min=0.5, help="With --watch: seconds between two looks.")
+        ] = 1.0,
         wait: Annotated[
             float | None,
             typer.Option(
@@ -156,6 +163,9 @@ def register(app: typer.Typer) -> None:
                 code="LAG_WATCH_OR_WAIT",
                 hint="headrace lag --wait 30",
             )
+        if not watch:
+            hint = "headrace lag --watch --interval 5"
+            refuse_unused(ctx, "interval", where="without --watch", hint=hint)
         context = open_context(home)
         refuse_without_sources(context)
         look = partial(measure, context, Kafka(context.kafka_bootstrap))

@@ -69,9 +69,9 @@ def source(
 
 def _tell(name: str, left: Left, as_json: bool) -> None:
     if as_json:
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {"left": left.statements}
         if left.statements:
-            told |= {"left": left.statements, "why": left.why, "slot": left.slot}
+            told |= {"why": left.why, "slot": left.slot}
         if left.apart:
             told |= {"apart": left.apart}
         print_json({"source": name, "done": "removed", **told})

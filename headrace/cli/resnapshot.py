@@ -57,8 +57,20 @@ class _StartIsShort(TyperGroup):
 commands = typer.Typer(
     cls=_StartIsShort,
     no_args_is_help=True,
-    help="Read tables anew beside the stream, then remove from the sinks what the source no longer has.",
+    subcommand_metavar="SOURCE [TABLE…] | COMMAND [ARGS]…",
 )
+
+
+@commands.callback()
+def _resnapshot() -> None:
+    """Read tables anew beside the stream, then remove from the sinks what the source no longer has.
+
+    `headrace resnapshot SOURCE [TABLE…]` starts a run, with the options of `start`; the other commands are
+    about runs that there are.
+
+    Example: `headrace resnapshot shop public.orders`
+    """
+
 
 Id = Annotated[str, typer.Argument(help="The run's id, or what it begins with.")]
 SweepMany = Annotated[

@@ -10,7 +10,9 @@ import typer
 
 from headrace.cli import remove as removal
 from headrace.cli.context import HomeOption, addresses, home_of, open_context, table_id
+from headrace.cli.interrupted import telling
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
+from headrace.cli.reasons import Trouble, lines_of
 from headrace.cli.show import (
     age,
     findings_as_dicts,
@@ -21,12 +23,10 @@ from headrace.cli.show import (
     say_to,
     state_text,
 )
+from headrace.cli.sink_facts import facts_of, facts_of_all
 from headrace.config.pipeline import SchemaPolicy
-from headrace.config.secrets import mask_settings
 from headrace.control import lag, sink, sink_check
-from headrace.control.context import Context
-from headrace.control.opened import tables_of
-from headrace.control.registry import Registry, SinkEntry
+from headrace.control.registry import Registry
 from headrace.control.rotate import rotate_sink
 from headrace.control.sink_set import set_sink
 from headrace.control.sink_settings import shown_secrets
@@ -64,6 +64,17 @@ Settings = Annotated[
         help="Any other setting, key=value; a secret as env:NAME or file:PATH[:key]. May be repeated.",
     ),
 ]
+Policy = Annotated[
+    SchemaPolicy,
+    typer.Option(
+        "--on-schema-change",
+        help="When columns change: follow (lenient; evolve also takes old values away), leave them out "
+        "(ignore), or set the table's rows aside until you decide (exception).",
+    ),
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Stop another installation that writes to the same targets.")
+]
 
 
 @commands.command("check")
@@ -79,6 +90,8 @@ def check(
     key_prefix: KeyPrefix = None,
     prefix: Prefix = None,
     setting: Settings = None,
+    on_schema_change: Policy = SchemaPolicy.LENIENT,
+    take_over: TakeOver = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -95,6 +108,8 @@ def check(
         settings=settings,
         source=source,
         tables=[table_id(text) for text in table or ()],
+        take_over=take_over,
+        on_schema_change=on_schema_change,
     )
     findings += shown_secrets(kind, told)
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
@@ -119,17 +134,15 @@ def add(
     key_prefix: KeyPrefix = None,
     prefix: Prefix = None,
     setting: Settings = None,
-    on_schema_change: Annotated[
-        SchemaPolicy,
+    on_schema_change: Policy = SchemaPolicy.LENIENT,
+    take_over: TakeOver = False,
+    wait: Annotated[
+        bool,
         typer.Option(
-            help="When columns change: follow (lenient; evolve also takes old values away), leave them out "
-            "(ignore), or set the table's rows aside until you decide (exception)."
+            help="Return only when its query runs. When tables were read anew before, both wait until it has"
+            " passed that, to sweep them."
         ),
-    ] = SchemaPolicy.LENIENT,
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="Stop another installation that writes to the same targets.")
-    ] = False,
-    wait: Annotated[bool, typer.Option(help="Return only when its query runs.")] = True,
+    ] = True,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -141,25 +154,27 @@ def add(
     context = open_context(home)
     given = {"url": url, "path": path, "format": format_, "key_prefix": key_prefix, "prefix": prefix}
     settings, told = _settings(kind, name, home, given, setting)
-    entry, findings = sink.add(
-        context,
-        name,
-        kind,
-        settings=settings,
-        source=source,
-        tables=[table_id(text) for text in table or ()],
-        wait=wait,
-        take_over=take_over,
-        on_schema_change=on_schema_change,
-        say=say_to(as_json=as_json),
-    )
+    with telling(context, "sink", name, as_json=as_json):
+        entry, findings = sink.add(
+            context,
+            name,
+            kind,
+            settings=settings,
+            source=source,
+            tables=[table_id(text) for text in table or ()],
+            wait=wait,
+            take_over=take_over,
+            on_schema_change=on_schema_change,
+            say=say_to(as_json=as_json),
+        )
     findings = [*findings, *shown_secrets(kind, told)]
     if as_json:
-        print_json({**_described(context, entry), "findings": findings_as_dicts(findings)})
+        print_json({**facts_of(context, name), "findings": findings_as_dicts(findings)})
         return
     print_findings(findings, quiet_ok=True)
     doing = "follows" if wait else "will follow"
     out.print(f"[green]✓[/] {name} {doing} {entry.source}: {len(entry.tables)} tables", highlight=False)
+    print_hint("    `headrace lag --wait 600` returns once every store shows every row", style="dim")
 
 
 @commands.command("list")
@@ -171,7 +186,7 @@ def list_(home: HomeOption = None, as_json: JsonFlag = False) -> None:
     """
     context = open_context(home)
     if as_json:
-        print_json([_described(context, entry) for entry in Registry(context.registry).sinks()])
+        print_json(facts_of_all(context))
         return
     out.print(
         grid(
@@ -200,16 +215,20 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
     Example: `headrace sink show search --json`
     """
     context = open_context(home)
-    described = _described(context, Registry(context.registry).sink(name))
+    described = facts_of(context, name)
     if as_json:
         print_json(described)
         return
     print_title(name, described["state"], f"{described['kind']} of {described['source']}")
-    remedies = [described["remedy"], *(facts["remedy"] for facts in described["tables"].values())]
-    if described["reason"]:
+    troubles = [
+        Trouble(table, name, facts["state"], facts["reason"], facts["remedy"])
+        for table, facts in described["tables"].items()
+    ]
+    if described["reason"] not in ("", *(one.reason for one in troubles)):
         print_hint(f"reason: {described['reason']}")
-    for remedy in dict.fromkeys(filter(None, remedies)):
-        print_hint(f"remedy: {remedy}")
+    lines = [*lines_of(troubles), ("remedy", described["remedy"])]
+    for word, text in dict.fromkeys(line for line in lines if line[1]):
+        print_hint(f"{word}: {text}")
     out.print(
         grid(
             ("table", "state", "lag>", "freshness>", "applied>", "rejected>", "behind>", "target"),
@@ -279,7 +298,9 @@ def rotate(
     rotate_sink(context, name, told)
     warnings = shown_secrets(kind, told)
     print_findings([] if as_json else warnings)
-    _done(name, "uses its new credentials", as_json, warnings=findings_as_dicts(warnings))
+    said = findings_as_dicts(warnings)
+    # The first name is that of every other command; the second is there where something is found.
+    _done(name, "uses its new credentials", as_json, findings=said, **({"warnings": said} if said else {}))
 
 
 @commands.command("set")
@@ -307,7 +328,7 @@ def set_(
 
 def _done(name: str, what: str, as_json: bool, **told: list[Any]) -> None:
     if as_json:
-        print_json({"sink": name, "done": what, **{word: given for word, given in told.items() if given}})
+        print_json({"sink": name, "done": what, **told})
     else:
         out.print(f"[green]✓[/] {name} {what}", highlight=False)
 
@@ -340,43 +361,6 @@ def _pair(text: str, kind: str, how: str) -> tuple[str, Any]:
 
 def _milliseconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f} ms"
-
-
-def _described(context: Context, entry: SinkEntry) -> dict[str, Any]:
-    report = lag.measure(context)
-    seen = next(found for found in report.sinks if found.sink == entry.name)
-    tables = {found.table: found for found in report.tables if found.sink == entry.name}
-    return {
-        "sink": entry.name,
-        "kind": entry.kind,
-        "source": entry.source,
-        "state": seen.state,
-        "reason": seen.reason,
-        "remedy": seen.remedy,
-        "settings": mask_settings(entry.settings),
-        "on_schema_change": entry.on_schema_change,
-        "latency_ms": seen.latency_ms,
-        "first_row_ms": seen.first_row_ms,
-        "created_ms": entry.created_ms,
-        "tables": {
-            name: {
-                "target": entry.tables[table.topic],
-                "topic": table.topic,
-                "key": list(table.schema.key),
-                "state": tables[name].state,
-                "reason": tables[name].reason,
-                "remedy": tables[name].remedy,
-                "lag_records": tables[name].lag_records,
-                "freshness_seconds": tables[name].freshness_seconds,
-                "applied": tables[name].applied,
-                "stale": tables[name].stale,
-                "rejected": tables[name].rejected,
-                "behind": tables[name].behind,
-            }
-            for table in tables_of(Registry(context.registry), entry)
-            for name in [str(table.schema.table)]
-        },
-    }
 
 
 def register(app: typer.Typer) -> None:

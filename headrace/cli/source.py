@@ -9,6 +9,8 @@ import typer
 from headrace.cli import remove as removal
 from headrace.cli import tables as tables_room
 from headrace.cli.context import HomeOption, open_context, table_id
+from headrace.cli.given import refuse_unused
+from headrace.cli.interrupted import telling
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
 from headrace.cli.show import (
     age,
@@ -49,8 +51,14 @@ from headrace.control.registry import Registry
 from headrace.control.rotate import rotate_source
 from headrace.model.errors import UsageError
 from headrace.model.finding import Finding, Severity
+from headrace.model.pasted import command
 
 __all__ = ["register"]
+
+_OF_A_NEW_ONE = (
+    "table", "schema", "key", "leave_out", "name", "partitions", "snapshot_threads", "load_by_run_mib"
+)  # fmt: skip
+"""Parameters of `source check` that say how a source would be added."""
 
 commands = typer.Typer(no_args_is_help=True, help="The source database: check, add, list, show, remove.")
 
@@ -58,6 +66,7 @@ commands = typer.Typer(no_args_is_help=True, help="The source database: check, a
 @commands.command("check")
 @fails_clearly
 def check(
+    ctx: typer.Context,
     url: Annotated[
         str | None, typer.Argument(help=f"{ADDRESS} Or the name of a source.", show_default=False)
     ] = None,
@@ -83,7 +92,12 @@ def check(
     Example: `headrace source check postgres://me@db.example/shop --name shop --table public.orders`
     """
     if url and NAME.fullmatch(url):
-        findings = check_again(open_context(home), url)
+        context = open_context(home)
+        Registry(context.registry).source(url)  # a name that is mistyped is the nearest mistake
+        adding = ["headrace", "source", "tables", "add", url, *table, "--dry-run"] if table else []
+        hint = command(*(adding or ("headrace", "source", "check", url)))
+        refuse_unused(ctx, *_OF_A_NEW_ONE, where=f"for {url}, which is a source already", hint=hint)
+        findings = check_again(context, url)
     else:
         findings = source_check.check(
             url_of(url, home),
@@ -152,27 +166,28 @@ def add(
 
     if not as_json:
         print_findings(warnings)
-    entry = source.add(
-        context,
-        name,
-        url_of(url, home),
-        tables=[table_id(text) for text in table or ()],
-        schemas=schema or ["public"],
-        keys=dict(map(declared, key or ())),
-        settings=SourceSettings(
-            heartbeat_ms=heartbeat_ms,
-            snapshot_threads=snapshot_threads,
-            load_by_run_mib=load_by_run_mib,
-            retention_ms=retention_ms,
-            partitions=partitions,
-            max_record_bytes=max_record_bytes,
-            leave_out=left_out(leave_out),
-        ),
-        skip_unfit=skip_unfit,
-        wait=wait,
-        say=say_to(as_json=as_json),
-        warn=warn,
-    )
+    with telling(context, "source", name, as_json=as_json):
+        entry = source.add(
+            context,
+            name,
+            url_of(url, home),
+            tables=[table_id(text) for text in table or ()],
+            schemas=schema or ["public"],
+            keys=dict(map(declared, key or ())),
+            settings=SourceSettings(
+                heartbeat_ms=heartbeat_ms,
+                snapshot_threads=snapshot_threads,
+                load_by_run_mib=load_by_run_mib,
+                retention_ms=retention_ms,
+                partitions=partitions,
+                max_record_bytes=max_record_bytes,
+                leave_out=left_out(leave_out),
+            ),
+            skip_unfit=skip_unfit,
+            wait=wait,
+            say=say_to(as_json=as_json),
+            warn=warn,
+        )
     if as_json:
         print_json({**facts_of(context, entry), "findings": findings_as_dicts(warnings)})
     else:
@@ -192,11 +207,12 @@ def list_(home: HomeOption = None, as_json: JsonFlag = False) -> None:
     context = open_context(home)
     registry = Registry(context.registry)
     entries = [*registry.sources(), *(begun.entry for begun in noted(registry).values())]
+    report = lag.measure(context)
     if as_json:
-        print_json([facts_of(context, entry) for entry in entries])
+        print_json([facts_of(context, entry, report) for entry in entries])
         return
     states = {entry.name: lag.coming(entry.name) for entry in entries}
-    states |= {found.source: found for found in lag.measure(context).sources}
+    states |= {found.source: found for found in report.sources}
     out.print(
         grid(
             ("source", "state", "tables>", "slot lag>", "address"),
@@ -302,7 +318,8 @@ def pause(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> Non
     """
     found = source.pause(open_context(home), name)
     if as_json:
-        print_json({"source": name, "done": "paused", "warnings": findings_as_dicts(found)})
+        said = findings_as_dicts(found)
+        print_json({"source": name, "done": "paused", "findings": said, "warnings": said})
     else:
         print_findings(found)
         _done(name, "paused", as_json)

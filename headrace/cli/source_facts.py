@@ -7,14 +7,21 @@ from typing import Any
 from headrace.control import lag
 from headrace.control.capture import settings_of
 from headrace.control.context import Context
+from headrace.control.lag import LagReport
 from headrace.control.registry import SourceEntry
 
 __all__ = ["facts_of"]
 
 
-def facts_of(context: Context, entry: SourceEntry) -> dict[str, Any]:
-    """Return a source JSON-ready: its state, its tables, their keys and topics."""
-    told = {found.source: found for found in lag.measure(context).sources}
+def facts_of(context: Context, entry: SourceEntry, report: LagReport | None = None) -> dict[str, Any]:
+    """Return a source JSON-ready: its state, its tables, their keys and topics.
+
+    Args:
+        context: The installation.
+        entry: The source.
+        report: What a look has told that was taken already; without one it is taken now.
+    """
+    told = {found.source: found for found in (report or lag.measure(context)).sources}
     seen = told.get(entry.name) or lag.coming(entry.name)
     without = settings_of(entry).columns_left_out
     return {

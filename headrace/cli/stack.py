@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from headrace.cli.ask import Yes, ask, print_dry
 from headrace.cli.context import open_context
+from headrace.cli.given import refuse_unused
 from headrace.cli.home import HomeOption, home_of
 from headrace.cli.left_behind import refuse_sources_left
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
@@ -114,8 +116,9 @@ def up(
             seconds["engine"] = {"state": "started", "seconds": 0.0}
     took = round(time.monotonic() - began, 2)
     if as_json:
-        servers = seconds
-        print_json({"home": str(stack.home.root), "seconds": took, "servers": servers, **endpoints.as_dict()})
+        known = endpoints.as_dict()
+        told = {"home": str(stack.home.root), "seconds": took, "servers": seconds, "endpoints": known}
+        print_json({**told, **known})
         return
     out.print(f"[green]up[/] in {took:.1f} s, home {escape(str(stack.home.root))}", highlight=False)
     for name, value in endpoints.as_dict().items():
@@ -150,14 +153,20 @@ def status(home: HomeOption = None, as_json: JsonFlag = False) -> None:
         print_json({"home": str(stack.home.root), "servers": items, "endpoints": endpoints, **endpoints})
     else:
         _print_status(servers, endpoints)
-    if any(server.state in ("died", "unresponsive") for server in servers):
+    if any(map(_is_in_trouble, servers)):
         raise typer.Exit(1)
+
+
+def _is_in_trouble(server: ServerStatus) -> bool:
+    return server.state in ("died", "unresponsive")
 
 
 def _print_status(servers: list[ServerStatus], endpoints: Mapping[str, str]) -> None:
     out.print(_table(servers))
     for name, value in endpoints.items():
         out.print(f"  {name:<18} {mask_url(value)}", highlight=False, markup=False, soft_wrap=True)
+    for server in filter(_is_in_trouble, servers):
+        print_hint(f"log of {server.name}: {shlex.quote(str(server.log))}")
     if resting := [server.name for server in servers if server.state != "running"]:
         print_hint(f"not running: {', '.join(resting)}; to start them: `headrace up`")
 
@@ -184,6 +193,7 @@ def _table(servers: list[ServerStatus]) -> Table:
 
 @fails_clearly
 def down(
+    ctx: typer.Context,
     purge: Annotated[bool, typer.Option("--purge", help="Delete the stack's data, too.")] = False,
     forget_sources: Annotated[
         bool,
@@ -207,6 +217,9 @@ def down(
 
     Examples: `headrace down` · `headrace down --purge --dry-run`
     """
+    if not purge:
+        unused = "yes", "forget_sources"
+        refuse_unused(ctx, *unused, where="without --purge", hint="headrace down --purge --dry-run")
     began = time.monotonic()
     stack = Stack(home_of(home))
     if purge and not forget_sources:

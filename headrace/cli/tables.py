@@ -9,13 +9,15 @@ import typer
 from headrace.cli.ask import DryRun, Yes, ask, print_dry
 from headrace.cli.context import HomeOption, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
-from headrace.cli.show import say_to
+from headrace.cli.show import findings_as_dicts, print_findings, say_to
 from headrace.control import tables as control
-from headrace.control import would_go
+from headrace.control import tables_check, would_go
 from headrace.control.newcomers import named, newcomers
 from headrace.control.registry import Registry
+from headrace.control.tables_check import TakingIn
 from headrace.control.take_out import take_out
 from headrace.model.errors import UsageError
+from headrace.model.finding import Severity
 from headrace.model.schema import TableId
 
 __all__ = ["Keys", "add_to", "columns_of", "declared"]
@@ -72,20 +74,28 @@ def add(
         ),
     ] = None,
     wait: Annotated[bool, typer.Option(help="Return only when their rows are in the sinks.")] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be made, or why it is refused; do nothing.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Capture further tables: they get topics and targets, and their rows are read beside the stream.
 
     Other tables are read and applied meanwhile; the connector starts over once, for some seconds.
+    With --dry-run the exit code is 1 when it would be refused.
 
     Example: `headrace source tables add shop public.coupons`
     """
+    context, keys = open_context(home), dict(map(declared, key or ()))
+    if dry_run:
+        _would(name, tables_check.check(context, name, _ids(tables), keys=keys, sinks=sink or ()), as_json)
+        return
     run = control.take_in(
-        open_context(home),
+        context,
         name,
         _ids(tables),
-        keys=dict(map(declared, key or ())),
+        keys=keys,
         sinks=sink or (),
         wait_loaded=wait,
         say=say_to(as_json=as_json),
@@ -122,10 +132,10 @@ def remove(
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Capture tables no longer, such as those that were dropped. Their targets stay, unless --purge is given.
+    """Capture tables no longer, such as those that were dropped. Their topics go, with all changes in them.
 
+    Their targets stay, unless --purge is given. On a terminal it asks before, unless --yes is given.
     Other tables are read and applied meanwhile; the connector starts over once, for some seconds.
-    With --purge it asks before on a terminal, unless --yes is given.
 
     Example: `headrace source tables remove shop public.coupons --purge`
     """
@@ -133,13 +143,28 @@ def remove(
     if dry_run:
         print_dry({"source": name}, would_go.of_tables(context, name, ids, purge=purge), as_json=as_json)
         return
-    if purge:
-        ask(f"{', '.join(map(str, ids))} with their topics and targets", yes=yes)
+    held = "topics and targets" if purge else "topics, which hold all their history"
+    ask(f"{', '.join(map(str, ids))} with their {held},", yes=yes)
     take_out(context, name, ids, purge=purge, say=say_to(as_json=as_json))
     if as_json:
         print_json({"source": name, "removed": tables, "purged": purge})
         return
     print_hint(f"{', '.join(tables)}: captured no longer", mark="[green]✓[/] ")
+
+
+def _would(name: str, found: TakingIn, as_json: bool) -> None:
+    """Say what `add` would make, and what it would be refused for; then the exit code is 1."""
+    fit = all(finding.severity is not Severity.ERROR for finding in found.findings)
+    if as_json:
+        told = {"fit": fit, "findings": findings_as_dicts(found.findings)}
+        print_json({"source": name, "dry_run": True, **told, "topics": found.topics, "sinks": found.sinks})
+    else:
+        print_findings(found.findings)
+        if fit:
+            where = ", ".join(found.sinks) or "no sink"
+            print_hint(f"Would capture {', '.join(found.topics)} into {where}.")
+    if not fit:
+        raise typer.Exit(1)
 
 
 def declared(text: str) -> tuple[TableId, tuple[str, ...]]:

@@ -6,25 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import valid_name
 from headrace.control.adding import asked_sink, begun_sink, is_same_sink, sink_exists
 from headrace.control.captured import captured_of
 from headrace.control.claims import refuse_own, strangers
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
+from headrace.control.registry import Adding, Registry, SinkEntry, SourceTableEntry
 from headrace.control.sink_tables import before_adding, trimmed
 from headrace.control.sweeps import marks_to_pass
 from headrace.control.targets import refuse_ahead, refuse_shared
-from headrace.model.errors import HeadraceError, naming
+from headrace.model.claim import Claim
+from headrace.model.errors import HeadraceError, UsageError, naming
 from headrace.model.finding import Finding, Severity
 from headrace.model.pasted import command
-from headrace.model.schema import TableId
+from headrace.model.schema import TableId, TableSchema
 from sinks import registry as kinds
 from sinks.base import Sink
 from sinks.unheld import refuse_unknown
 
-__all__ = ["check"]
+__all__ = ["check", "targets_refused"]
 
 
 def check(
@@ -35,11 +37,16 @@ def check(
     settings: Mapping[str, Any],
     source: str | None = None,
     tables: Sequence[TableId] = (),
+    take_over: bool = False,
+    on_schema_change: SchemaPolicy = SchemaPolicy.LENIENT,
 ) -> list[Finding]:
-    """Return what speaks for or against adding the sink; changes nothing.
+    """Return what speaks for or against adding the sink with the same words; changes nothing.
+
+    With ``take_over`` it is a warning, and no error, that another installation writes to a target.
 
     Raises:
-        UsageError: When the name, a table or a setting is none (``SINK_SETTINGS_INVALID``, …).
+        UsageError: When the name, a table or a setting is none (``SINK_SETTINGS_INVALID``, …), or the source
+            is being removed (``SOURCE_GOING``).
     """
     valid_name(name, of="sink")
     kinds.config_model(kind)
@@ -48,45 +55,69 @@ def check(
     origin = registry.source(source) if source else registry.only_source()
     captured = captured_of(origin, tables)
     refuse_unknown(settings, [table.schema for table in captured])
-    # What becomes of changes of columns is none of what may be refused.
-    policy = begun.on_schema_change if begun else ""
-    entry = asked_sink(name, kind, origin.name, settings, policy)
+    entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
     if begun is not None and not is_same_sink(begun, entry, [table.topic for table in captured]):
         raise sink_exists(name)
+    if origin.adding == Adding.GOING.value:
+        raise UsageError(
+            f"The source {origin.name} is being removed.",
+            code="SOURCE_GOING",
+            hint=f"headrace source remove {origin.name}",
+        )
     schemas = [table.schema for table in captured]
     with naming(origin.name, name), closing(kinds.build(kind, name, entry.settings)) as sink:
         found = before_adding(sink.check(schemas))
         if any(finding.severity is Severity.ERROR for finding in found):
             return found
         entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
-        return [
-            *found,
-            *_targets(context, registry, entry, sink, captured),
-            *_history(context, origin.name, captured),
+        taken = _ours(context, registry, entry, sink, schemas) or [
+            *_ahead(sink, captured, take_over=take_over),
+            *_others(context, name, sink, schemas, take_over=take_over),
         ]
+        return [*found, *taken, *_history(context, origin.name, captured)]
 
 
-def _targets(
-    context: Context, registry: Registry, entry: SinkEntry, sink: Sink, captured: Sequence[SourceTableEntry]
-) -> Iterator[Finding]:
-    schemas = [table.schema for table in captured]
+def targets_refused(
+    context: Context, registry: Registry, entry: SinkEntry, sink: Sink, schemas: Sequence[TableSchema]
+) -> list[Finding]:
+    """Return who else writes to the entry's targets, in this installation or in another one."""
+    return _ours(context, registry, entry, sink, schemas) or _others(context, entry.name, sink, schemas)
+
+
+def _ours(
+    context: Context, registry: Registry, entry: SinkEntry, sink: Sink, schemas: Sequence[TableSchema]
+) -> list[Finding]:
     try:
         refuse_shared(registry, entry)
         refuse_own(context, entry.name, sink, schemas)
     except HeadraceError as error:
-        yield Finding.refused(error)
-        return
+        return [Finding.refused(error)]
+    return []
+
+
+def _others(
+    context: Context, name: str, sink: Sink, schemas: Sequence[TableSchema], *, take_over: bool = False
+) -> list[Finding]:
+    claims = strangers(context, name, sink, schemas)
+    return [_taken(table, claim, take_over=take_over) for table, claim in claims.items()]
+
+
+def _taken(table: TableId, claim: Claim, *, take_over: bool) -> Finding:
+    who = f"Sink {claim.sink} of another installation, {claim.home}, writes to the target of {table}"
+    if take_over:
+        return Finding.warning("SINK_TARGET_TAKEN", f"{who}: it will be stopped.", table=table)
+    hint = "Choose another prefix or path; or, when the other is gone for good, add --take-over."
+    return Finding.error("SINK_TARGET_TAKEN", f"{who}.", hint, table)
+
+
+def _ahead(sink: Sink, captured: Sequence[SourceTableEntry], *, take_over: bool) -> Iterator[Finding]:
     try:
         refuse_ahead(sink, captured)
     except HeadraceError as error:
-        yield Finding.refused(error)
-    for table, claim in strangers(context, entry.name, sink, schemas).items():
-        yield Finding.error(
-            "SINK_TARGET_TAKEN",
-            f"Sink {claim.sink} of another installation, {claim.home}, writes to the target of {table}.",
-            "Choose another prefix or path; or, when the other is gone for good, add --take-over.",
-            table,
-        )
+        if take_over:
+            yield Finding.warning(error.code, f"{error.message} They will be removed.")
+        else:
+            yield Finding.refused(error)
 
 
 def _history(context: Context, source: str, captured: Sequence[SourceTableEntry]) -> Iterator[Finding]:

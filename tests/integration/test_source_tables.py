@@ -112,6 +112,8 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
     until(lambda: lag.measure(context).in_sync)  # nothing that is captured is wrong
     told = command(stack, "headrace lag").stdout
     assert f"source tables add {NAME} {COUPONS} public.scratch" in told
+    foretold = command(stack, f"{notes(context)[0].remedy} --dry-run")
+    assert (foretold.exit_code, "SOURCE_NO_PRIMARY_KEY" in foretold.stdout) == (1, True), foretold.output
     refused = command(stack, f"{notes(context)[0].remedy} --json")
     assert refused.exit_code != 0
     assert len(registry.source(NAME).tables) == 1
@@ -119,6 +121,10 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
     assert command(stack, f"headrace source tables decline {NAME} public.scratch").exit_code == 0
     (note,) = notes(context)
     assert note.tables == (COUPONS,)
+    foretold = command(stack, f"{note.remedy} --dry-run")
+    assert foretold.exit_code == 0, foretold.output
+    assert f"Would capture {NAME}.{COUPONS} into {', '.join(sorted(MIRRORS))}." in foretold.stdout
+    assert len(registry.source(NAME).tables) == 1
 
     def equal() -> bool:
         if all(str(table.schema.table) != COUPONS for table in registry.source(NAME).tables):
@@ -128,6 +134,7 @@ def test_a_new_table_is_told_declined_or_taken_in_beside_the_others(
     with writing(partial(rename, database), 0.1), watched(context, equal) as looks:
         done = command(stack, note.remedy)
         assert done.exit_code == 0, done.output
+        assert "TABLE_CAPTURED" in command(stack, f"{note.remedy} --dry-run").stdout
     for name in MIRRORS:
         assert {row["code"] for row in stored(context, name, COUPONS).values()} == {
             f"c{i}" for i in range(1, ROWS + 1)

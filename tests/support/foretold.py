@@ -67,7 +67,8 @@ def _check_source(context: Any, name: str, url: str, **named: Any) -> Any:
 
 
 def _check_sink(context: Any, name: str, kind: str, **named: Any) -> Any:
-    known = {key: named[key] for key in ("settings", "source", "tables") if key in named}
+    asked = ("settings", "source", "tables", "take_over", "on_schema_change")
+    known = {key: named[key] for key in asked if key in named}
     return sink_check.check(context, name, kind, **known)
 
 
