@@ -23,6 +23,7 @@ __all__ = [
     "is_same_sink",
     "is_same_source",
     "note",
+    "refuse_going",
     "sink_exists",
     "source_exists",
 ]
@@ -82,6 +83,16 @@ def source_exists(name: str) -> UsageError:
         code="SOURCE_EXISTS",
         hint=f"headrace source show {name}",
     )
+
+
+def refuse_going(source: SourceEntry | None, name: str) -> None:
+    """Refuse to add a sink to a source that is gone, or is being removed (``SOURCE_GOING``)."""
+    if source is None or source.adding == Adding.GOING.value:
+        raise UsageError(
+            f"The source {name} is being removed.",
+            code="SOURCE_GOING",
+            hint=f"headrace source remove {name}",
+        )
 
 
 def sink_exists(name: str) -> UsageError:

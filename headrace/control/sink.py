@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.config.pipeline import SchemaPolicy, write_private
 from headrace.config.source import valid_name
-from headrace.control.adding import asked_sink, begun_sink, is_same_sink, note, sink_exists
+from headrace.control.adding import asked_sink, begun_sink, is_same_sink, note, refuse_going, sink_exists
 from headrace.control.alone import only_one
 from headrace.control.captured import captured_of
 from headrace.control.claims import owner_file, refuse_own
@@ -40,7 +40,7 @@ from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
 from headrace.control.taking_back import take_back
 from headrace.control.targets import begin, create, missing, refuse_shared
 from headrace.control.undone import begun_sinks, note_targets, settled
-from headrace.model.errors import SinkError, SourceError, UsageError
+from headrace.model.errors import SinkError, SourceError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks import registry as kinds
@@ -83,6 +83,7 @@ def add(
     with only_one(context, "sink", name, f"`headrace sink add {name}`", say):
         begun = begun_sink(registry, name)
         origin = registry.source(source) if source else registry.only_source()
+        refuse_going(origin, origin.name)
         captured = captured_of(origin, tables)
         refuse_unknown(settings, [table.schema for table in captured])
         entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
@@ -185,13 +186,7 @@ def _register(registry: Registry, entry: SinkEntry, undo: ExitStack) -> None:
         if session.get(SinkEntry, entry.name) is not None:
             undo.pop_all()
             raise sink_exists(entry.name)
-        source = session.get(SourceEntry, entry.source)
-        if source is None or source.adding == Adding.GOING.value:
-            raise UsageError(
-                f"The source {entry.source} is being removed.",
-                code="SOURCE_GOING",
-                hint=f"headrace source remove {entry.source}",
-            )
+        refuse_going(session.get(SourceEntry, entry.source), entry.source)
         session.add(entry)
         settled(session, entry.name, entry.tables)
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import valid_name
-from headrace.control.adding import asked_sink, begun_sink, is_same_sink, sink_exists
+from headrace.control.adding import asked_sink, begun_sink, is_same_sink, refuse_going, sink_exists
 from headrace.control.captured import captured_of
 from headrace.control.claims import refuse_own, strangers
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
-from headrace.control.registry import Adding, Registry, SinkEntry, SourceTableEntry
+from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.sink_tables import before_adding, trimmed
 from headrace.control.sweeps import marks_to_pass
 from headrace.control.targets import refuse_ahead, refuse_shared
 from headrace.model.claim import Claim
-from headrace.model.errors import HeadraceError, UsageError, naming
+from headrace.model.errors import HeadraceError, naming
 from headrace.model.finding import Finding, Severity
 from headrace.model.pasted import command
 from headrace.model.schema import TableId, TableSchema
@@ -58,12 +58,7 @@ def check(
     entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
     if begun is not None and not is_same_sink(begun, entry, [table.topic for table in captured]):
         raise sink_exists(name)
-    if origin.adding == Adding.GOING.value:
-        raise UsageError(
-            f"The source {origin.name} is being removed.",
-            code="SOURCE_GOING",
-            hint=f"headrace source remove {origin.name}",
-        )
+    refuse_going(origin, origin.name)
     schemas = [table.schema for table in captured]
     with naming(origin.name, name), closing(kinds.build(kind, name, entry.settings)) as sink:
         found = before_adding(sink.check(schemas))

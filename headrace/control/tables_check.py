@@ -18,9 +18,9 @@ from headrace.control.fitness import (
 )
 from headrace.control.gap import gap_error
 from headrace.control.kafka import Kafka
+from headrace.control.opened import opened_sink
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
 from headrace.control.runs.chosen import sinks_of
-from headrace.control.sink import opened_sink
 from headrace.control.sink_check import targets_refused
 from headrace.control.topics import topics_of
 from headrace.control.verdicts import FIRST_LOAD, standing
