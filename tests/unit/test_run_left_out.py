@@ -271,7 +271,12 @@ def test_a_table_that_is_dropped_while_its_shadows_are_filled_leaves_nothing_of_
     swept_here(shop, monkeypatch)
     gone = Finding.error("SOURCE_TABLE_MISSING", "There is no table public.a.", "tables remove SOURCE a")
     change(shop.registry, shop.job.name, {"shadows": {"one": [A], "two": [A]}})
-    shop.time.meanwhile = lambda: [shop.settle(sink, B, C) for sink in ("one", "two")] and None
+
+    def meanwhile() -> None:
+        for sink in ("one", "two"):
+            shop.settle(sink, B, C)
+
+    shop.time.meanwhile = meanwhile
     a, filled = shop.registry.source("shop").tables[0], set[str]()
 
     def hidden(job: Job) -> None:
