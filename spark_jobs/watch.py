@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +93,7 @@ class Watch:
             # Once it is said, whoever waited for it may have taken the file away.
             if path not in files and ended.current != "removed":
                 ended.state("removed")
+        self._let_go(self._refused.keys() - files.keys())
         for path, stamp in files.items():
             go_on()
             if path not in self._running and path not in self._ending:
@@ -163,6 +164,12 @@ class Watch:
                     hint=f"headrace sink resume {path.stem}",
                 )
                 self._tell(path, "failed", damaged)
+
+    def _let_go(self, gone: Collection[Path]) -> None:
+        """Say of files that could not be taken up, and were taken away, that it is over: somebody waits."""
+        for path in gone:
+            del self._refused[path]
+            self._tell(path, "removed")
 
     def _tell(self, path: Path, state: str, error: HeadraceError | None = None) -> None:
         """Say of a pipeline that cannot be taken up how it is."""

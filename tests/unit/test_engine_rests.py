@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +16,7 @@ from spark_jobs.desk import Desk
 from spark_jobs.ownership import Holding
 from spark_jobs.progress import Progress
 from spark_jobs.ranges import Ended
-from spark_jobs.watch import _Running, _stop
+from spark_jobs.watch import Watch, _Running, _stop
 from tests.support.waiting import ended
 from tests.unit.test_engine_files import log, spec
 
@@ -58,3 +60,25 @@ def test_a_batch_that_waited_meanwhile_writes_nothing(tmp_path: Path) -> None:
     sink.batches.look(frame.sparkSession)
     assert sink.progress.current == "starting"
     assert sink.batches.proven == 0
+
+
+@pytest.mark.parametrize("content", ["{", None], ids=["damaged", "unreadable"])
+def test_a_file_that_could_not_be_taken_up_and_is_taken_away_is_over(
+    tmp_path: Path, content: str | None
+) -> None:
+    """Who removes the sink waits for that word."""
+    rooms = {name: tmp_path / name for name in ("pipelines", "progress", "requests")}
+    for room in rooms.values():
+        room.mkdir()
+    pipeline, progress = (rooms[name] / "cache.json" for name in ("pipelines", "progress"))
+    progress.write_text('{"state": "running"}')
+    watch = Watch(cast("Any", None), cast("Any", SimpleNamespace(**rooms)))
+    if content is None:
+        pipeline.mkdir()  # as one that belongs to another account
+    else:
+        pipeline.write_text(content)
+    watch.tick()
+    assert json.loads(progress.read_text())["state"] == "failed"
+    pipeline.rmdir() if content is None else pipeline.unlink()
+    watch.tick()
+    assert json.loads(progress.read_text())["state"] == "removed"

@@ -272,11 +272,11 @@ def test_a_table_that_is_dropped_while_its_shadows_are_filled_leaves_nothing_of_
     gone = Finding.error("SOURCE_TABLE_MISSING", "There is no table public.a.", "tables remove SOURCE a")
     change(shop.registry, shop.job.name, {"shadows": {"one": [A], "two": [A]}})
 
-    def settles() -> None:
+    def meanwhile() -> None:
         for sink in ("one", "two"):
             shop.settle(sink, B, C)
 
-    shop.time.meanwhile = settles
+    shop.time.meanwhile = meanwhile
     a, filled = shop.registry.source("shop").tables[0], set[str]()
 
     def hidden(job: Job) -> None:
@@ -297,3 +297,23 @@ def test_a_table_that_is_dropped_while_its_shadows_are_filled_leaves_nothing_of_
     assert shop.swept == {"one": ["public.b", "public.c"], "two": ["public.b", "public.c"]}
     assert sorted(path.name for path in shop.context.pipelines.iterdir()) == ["one.json", "two.json"]
     assert not any(shadow_of_a(sink).exists(a.schema) for sink in ("one", "two"))
+
+
+def test_a_run_asks_nothing_about_a_table_that_it_has_left_out(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sink would have lost many rows of it; then it was dropped."""
+    swept_here(shop, monkeypatch)
+    change(shop.registry, shop.job.name, {"shadows": {}})
+    shop.settle("one", A, B, C)
+    shop.settle("two")
+    shop.many = {("one", A)}
+
+    def meanwhile() -> None:
+        gone = Finding.error("SOURCE_TABLE_MISSING", "There is no table public.a.")
+        failed(shop, Unfit(a=gone), "a")
+        shop.settle("two", B, C)
+
+    shop.time.meanwhile = meanwhile
+    sweep(shop.job)
+    assert shop.swept == {"one": ["public.b", "public.c"], "two": ["public.b", "public.c"]}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pytest
 
+from headrace.control.runs import untold as untold_rows
 from headrace.control.runs.job import Job
 from headrace.control.runs.left_out import TablesUnread
 from headrace.control.runs.untold import Untold
@@ -30,6 +32,11 @@ class Record:
         told = {"before": before, "after": row, "source": {}, "op": op}
         self._value = json.dumps(told, separators=(",", ":")).encode()
         self._offset = offset
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether anybody but the record itself has its key."""
+        return sys.getrefcount(self._key) > 2
 
     def topic(self) -> str:
         return TOPIC
@@ -76,9 +83,26 @@ class Topic:
         yield from self.told[begin:end]
 
 
+class Watched(Topic):
+    """A topic at which somebody counts, now and then, how many keys whoever reads it holds."""
+
+    most = 0
+
+    def records(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Record]:
+        for record in super().records(topic, partition, begin, end):
+            if record.offset() % 500 == 0:
+                self.most = max(self.most, sum(one.is_kept for one in self.told))
+            yield record
+
+
 @pytest.fixture
 def topic() -> Topic:
     return Topic()
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
 
 
 def over(topic: Topic) -> Untold:
@@ -139,3 +163,26 @@ def test_another_row_of_the_same_key_may_be_told_in_part(topic: Topic) -> None:
     topic.tell("d", 1)
     topic.tell("c", 1, body=topic.source.placeholder)  # its key was another's; an update tells it so
     assert asked(untold) == [1]
+
+
+def test_no_key_is_held_of_a_row_that_is_told_whole_after_it_was_told_in_part(watched: Watched) -> None:
+    untold = over(watched)
+    for key in range(3_000):
+        watched.update(key)
+        watched.tell("r" if key % 2 else "u", key, body="whole")
+    assert asked(untold) == []
+    assert watched.most < 10
+
+
+@pytest.mark.parametrize("first", ["r", "u"])
+def test_so_many_keys_are_held_at_once_whatever_people_write_after_a_row_is_told_whole(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    monkeypatch.setattr(untold_rows, "_MOST_HELD", 400)
+    untold = over(watched)
+    watched.tell(first, *range(3_000), body="whole")
+    watched.update(*range(3_010))
+    watched.tell("d", 7)
+    watched.tell("c", 7, body=watched.source.placeholder)
+    assert sorted(asked(untold)) == [7, *range(3_000, 3_010)]
+    assert watched.most < 430

@@ -27,6 +27,7 @@ from headrace.control.runs.repository import (
     change,
     is_swept,
     keep_telling,
+    topics_of,
 )
 from headrace.control.runs.settling import Lack, lack_of, pipeline_of, shadowed, worded
 from headrace.control.runs.shadowing import discard, fill, let_go_on
@@ -119,9 +120,11 @@ class _Rounds:
         self._untold.clear()
 
     def raise_refused(self) -> None:
-        """Raise what refused, and first what a person cannot allow."""
-        if self._refused:
-            raise min(self._refused.values(), key=lambda error: error.code == SWEEP_LARGE)
+        """Raise what refused, and first what a person cannot allow; of tables that are left out nothing."""
+        mine = topics_of(self._job.run)
+        refused = [error for (_, topic), error in self._refused.items() if topic in mine]
+        if refused:
+            raise min(refused, key=lambda error: error.code == SWEEP_LARGE)
 
     def _visit(self, entry: SinkEntry) -> list[str]:
         run = self._job.run

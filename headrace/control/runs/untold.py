@@ -27,6 +27,8 @@ _MOST_ROUNDS = 20
 """A row that changes each of so many times while it is read once more changes all the while."""
 _MOST_KNOWN = 100_000
 """Of so many rows of a table it is known how often they were asked for."""
+_MOST_HELD = 200_000
+"""So many rows that were told in part are held at once; for each so many the topics are read once more."""
 _WHOLE = 0
 _HEED_EVERY = 5_000
 _READ = b'"op":"r"'
@@ -51,6 +53,8 @@ _SMALL = frozenset(
 """Types whose values the log always tells."""
 
 
+_Rows = dict[bytes, Key]
+_Spans = dict[tuple[str, int], tuple[int, int]]
 WholeRows = Callable[[Sequence[TableId]], Mapping[TableId, str]]
 
 
@@ -98,42 +102,57 @@ class Untold:
         left.update(found)
         return any(asked.get(raw, 0) >= _MOST_ROUNDS for raw in found)
 
-    def _found(
-        self, table: SourceTableEntry, marks: list[int], asked: dict[bytes, int]
-    ) -> Mapping[bytes, Key]:
+    def _found(self, table: SourceTableEntry, marks: list[int], asked: dict[bytes, int]) -> _Rows:
         ends = self._job.kafka.ends([table.topic], committed=True)
-        spans = {}
+        spans: _Spans = {}
         for place, (low, end) in ends.items():
             begin = max(low, self._next.get(place, marks[place[1]]))
             spans[place] = (begin, end)
             self._next[place] = end
         decoder = Decoder(table.schema, table.epoch, self._job.source.placeholder)
+        found: dict[bytes, Key] = {}
+        rest = spans
+        while rest:
+            partial, rest = self._partial(rest, decoder, asked)
+            found |= self._lacking(spans, decoder, partial)
+            partial.clear()  # before as many others are held
+        return found
+
+    def _partial(self, spans: _Spans, decoder: Decoder, asked: dict[bytes, int]) -> tuple[_Rows, _Spans]:
+        """Return rows that were told in part, and not whole since; and what is left to be looked at."""
         partial: dict[bytes, Key] = {}
         for message, raw, value in self._records(spans):
             if _READ in value:
                 if raw in asked:
                     asked[raw] = _WHOLE
-                continue
+                if raw not in partial:
+                    continue
             record = decoder.decode_raw(_Place(message), raw, value)
-            if not isinstance(record, Change) or record.op is Op.DELETE:
+            if _is_whole(record):
+                partial.pop(raw, None)
+            elif not isinstance(record, Change) or record.op is Op.DELETE:
                 if asked.get(raw) == _WHOLE:
                     asked[raw] = 1  # another row may get its key, and some of its values
-            elif record.absent and asked.get(raw) != _WHOLE:
+            elif asked.get(raw) != _WHOLE:
                 partial[raw] = record.key
-        whole: set[bytes] = set()
+                if len(partial) >= _MOST_HELD:
+                    return partial, _after(spans, _Place(message))
+        return partial, {}
+
+    def _lacking(self, spans: _Spans, decoder: Decoder, partial: _Rows) -> _Rows:
+        """Return those of the rows that were not told whole either, before or after, since they are there."""
+        whole = dict.fromkeys(partial, False)
         for message, raw, value in self._records(spans) if partial else ():
             if raw not in partial:
                 continue
             record = decoder.decode_raw(_Place(message), raw, value)
-            if not isinstance(record, Change) or record.op is Op.DELETE:
-                whole.discard(raw)
-            elif not record.absent:
-                whole.add(raw)
-        return {raw: key for raw, key in partial.items() if raw not in whole}
+            if _is_whole(record):
+                whole[raw] = True
+            elif not isinstance(record, Change) or record.op is Op.DELETE:
+                whole[raw] = False
+        return {raw: key for raw, key in partial.items() if not whole[raw]}
 
-    def _records(
-        self, spans: Mapping[tuple[str, int], tuple[int, int]]
-    ) -> Iterator[tuple[Message, bytes, bytes]]:
+    def _records(self, spans: _Spans) -> Iterator[tuple[Message, bytes, bytes]]:
         """Yield each record that has a key and a value, with them."""
         seen = 0
         for (topic, partition), (begin, end) in spans.items():
@@ -144,6 +163,18 @@ class Untold:
                 raw, value = message.key(), message.value()
                 if raw and value:
                     yield message, bytes(raw), bytes(value)
+
+
+def _is_whole(record: object) -> bool:
+    return isinstance(record, Change) and record.op is not Op.DELETE and not record.absent
+
+
+def _after(spans: _Spans, last: _Place) -> _Spans:
+    """Return what is left of spans, which are read one after the other."""
+    places = list(spans)
+    at = (last.topic, last.partition)
+    left = {place: spans[place] for place in places[places.index(at) :]}
+    return {**left, at: (last.offset + 1, spans[at][1])}
 
 
 def _count(asked: dict[bytes, int], rows: Sequence[bytes]) -> None:
