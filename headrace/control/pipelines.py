@@ -33,6 +33,7 @@ __all__ = [
     "columns_told",
     "discard_run",
     "is_paused",
+    "is_withheld",
     "origin_of",
     "orphans",
     "pipeline_of",
@@ -91,19 +92,28 @@ def pipeline_of(
 
 def columns_told(context: Context, sink: str) -> Mapping[TableId, frozenset[str]]:
     """Return table → names of the columns that a sink's query was told of; nothing while its file is bad."""
-    path = spec_path(context, sink)
+    return _seen(spec_path(context, sink))[0]
+
+
+def is_withheld(context: Context, sink: str) -> bool:
+    """Return whether a command has the sink's query rest, or one that has died; not while its file is bad."""
+    return _seen(spec_path(context, sink))[1]
+
+
+def _seen(path: Path) -> tuple[Mapping[TableId, frozenset[str]], bool]:
     try:
         seen = path.stat()
-        return _columns_of(path, (seen.st_ino, seen.st_mtime_ns, seen.st_size))
+        return _told_by(path, (seen.st_ino, seen.st_mtime_ns, seen.st_size))
     except (OSError, ValueError):
-        return {}
+        return {}, False
 
 
 @lru_cache(maxsize=256)
-def _columns_of(path: Path, version: tuple[int, ...]) -> Mapping[TableId, frozenset[str]]:
+def _told_by(path: Path, version: tuple[int, ...]) -> tuple[Mapping[TableId, frozenset[str]], bool]:
     """Read a file once per version of it: it may tell of thousands of tables, and is asked every second."""
-    schemas = [table.schema_ for table in load_pipeline(path).tables]
-    return {schema.table: frozenset(schema.by_name) for schema in schemas}
+    spec = load_pipeline(path)
+    schemas = [table.schema_ for table in spec.tables]
+    return {schema.table: frozenset(schema.by_name) for schema in schemas}, spec.withheld
 
 
 def orphans(context: Context, registry: Registry) -> list[PipelineSpec]:

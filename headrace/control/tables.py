@@ -264,12 +264,15 @@ def _hand_over(
     context: Context, source: SourceEntry, entry: SinkEntry, tables: Sequence[SourceTableEntry], say: Say
 ) -> None:
     """Have the sink's query go on with further tables; those that it has already are left alone."""
-    known = {table.topic for table in load_pipeline(spec_path(context, entry.name)).tables}
+    spec = load_pipeline(spec_path(context, entry.name))
+    known = {table.topic for table in spec.tables}
     new = [table for table in tables if table.topic not in known]
-    if not new:
+    if not (new or spec.withheld):
         return
-    say(f"{entry.name}: taking in {len(new)} tables")
     with withheld(context, entry.name, doing="a command that takes tables in", say=say):
+        if not new:  # who was killed with them in it lets it go on
+            return
+        say(f"{entry.name}: taking in {len(new)} tables")
         with opened_sink(entry) as sink:
             begin(context, entry.name, sink, new, take_over=False, say=say)
         more = pipeline_of(context, source, entry, new).tables

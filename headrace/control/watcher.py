@@ -42,6 +42,7 @@ from headrace.control.follow import note_unfollowed
 from headrace.control.gap import gap_between
 from headrace.control.history import moved
 from headrace.control.kafka import Kafka
+from headrace.control.left_resting import have_go_on
 from headrace.control.looks import BEAT, LOOKS_EVERY_S, beat, note_look
 from headrace.control.newcomers import listed
 from headrace.control.pipelines import columns_told
@@ -287,6 +288,7 @@ class _Guard(threading.Thread):
                 pause = LOOKS_EVERY_S
                 self._gap(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
+                have_go_on(self._context, self._registry, entry.name)
             except (HeadraceError, OSError) as error:
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 _log.warning("the watcher does not see %s: %s", self._source, error)

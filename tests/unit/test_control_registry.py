@@ -198,6 +198,7 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
             "DROP TABLE dead_letters",
             "DROP TABLE dead_letter_files",
             "DROP TABLE begun",
+            "DROP TABLE begun_targets",
             "ALTER TABLE sinks DROP COLUMN on_schema_change",
             "ALTER TABLE watched DROP COLUMN beats",
             "ALTER TABLE sources DROP COLUMN adding",
@@ -208,7 +209,7 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
         assert session.execute(text("SELECT count(*) FROM dead_letters")).scalar() == 0
         assert session.execute(text("SELECT count(*) FROM journal")).scalar() == 1
         assert session.execute(text("SELECT count(on_schema_change) FROM sinks")).scalar() == 0
-        assert session.execute(text("PRAGMA user_version")).scalar() == 11
+        assert session.execute(text("PRAGMA user_version")).scalar() == 12
 
 
 def test_two_processes_may_open_a_new_registry_at_once(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from headrace.config.pipeline import PipelineSpec, load_pipeline, write_private
 from headrace.control import sink as control_sink
 from headrace.control.context import Context
+from headrace.control.entries import RecoveryEntry, ResnapshotEntry
+from headrace.control.left_resting import have_go_on
 from headrace.control.pipelines import pipeline_of, spec_path, withheld, withhold
 from headrace.control.registry import Registry, SinkEntry
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
@@ -78,6 +80,34 @@ def test_a_resume_after_a_command_that_died_is_heeded_at_once(context: Context) 
     withhold(context, "cache")
     control_sink.resume(context, "cache")
     assert told(context).runs
+
+
+def test_what_a_command_that_died_had_rest_goes_on(context: Context) -> None:
+    registry = Registry(context.registry)
+    withhold(context, "cache")
+    assert have_go_on(context, registry, "shop") == ["cache"]
+    assert told(context).runs
+    assert have_go_on(context, registry, "shop") == []
+
+
+def test_what_a_command_at_work_has_rest_does_not_go_on(context: Context) -> None:
+    with withheld(context, "cache", doing="a test"):
+        assert have_go_on(context, Registry(context.registry), "shop") == []
+        assert not told(context).runs
+
+
+@pytest.mark.parametrize("whose", ["a recovery", "a run that puts a target in its place"])
+def test_what_goes_on_by_itself_is_let_rest(context: Context, whose: str) -> None:
+    registry = Registry(context.registry)
+    withhold(context, "cache")
+    with registry.begin() as session:
+        if whose == "a recovery":
+            session.add(RecoveryEntry(source="shop", phase="beginning", begun_ms=1, plan={}))
+        else:
+            plan = {"switching": "cache"}
+            session.add(ResnapshotEntry(id="r", source="shop", phase="sweeping", begun_ms=1, plan=plan))
+    assert have_go_on(context, registry, "shop") == []
+    assert not told(context).runs
 
 
 def test_the_next_command_waits(context: Context) -> None:
