@@ -9,6 +9,7 @@ from headrace.cli.output import err, print_hint, print_json
 from headrace.control.begun import noted
 from headrace.control.context import Context
 from headrace.control.registry import Registry
+from headrace.control.undone import begun_sinks
 from headrace.model.errors import HeadraceError
 
 __all__ = ["telling"]
@@ -40,8 +41,10 @@ def _left(context: Context, kind: str, name: str) -> tuple[str, str]:
         entries = registry.sources() if kind == "source" else registry.sinks()
         if name in {entry.name for entry in entries}:
             return f"{kind} {name} goes on", f"the same command waits on, {ends} ends it"
-        if kind == "source" and name in noted(registry):
-            return f"what was made of source {name} may be there still", f"{ends} takes it back"
+        begun = noted(registry) if kind == "source" else begun_sinks(registry)
+        if name in begun:
+            way = ends if kind == "source" else f"`headrace sink remove {name} --purge`"
+            return f"what was made of {kind} {name} may be there still", f"{way} takes it back"
     except HeadraceError:  # the interruption is told all the same
         return f"whether {kind} {name} is registered is not known", f"`headrace {kind} list` tells it"
     return f"interrupted; what was made for {kind} {name} is taken back", ""

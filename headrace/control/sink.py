@@ -108,7 +108,7 @@ def add(
                 refuse_own(context, name, sink, schemas)
                 say(f"creating {len(captured)} targets")
                 new = {schema.table for schema in missing(sink, schemas)}
-                undo.callback(remove_made, context, entry, captured, new)
+                undo.callback(remove_made, context, entry, captured)
                 note_targets(registry, entry, entry.tables, captured, new)
                 create(sink, captured)
                 undo.callback(owner_file(context, name).unlink, missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -17,8 +17,10 @@ from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink_settings import forget
 from headrace.control.verdicts import TAKEN_BACK, over
+from headrace.model.claim import Claim
 from headrace.model.errors import SinkError
 from headrace.model.schema import TableId
+from sinks.base import Sink
 
 __all__ = ["LeftTarget", "let_go", "remove", "remove_made", "unregister"]
 
@@ -65,6 +67,7 @@ def let_go(context: Context, name: str, *, purge: bool = False, say: Say) -> lis
                 tables = tables_of(registry, entry) if is_registered else []
                 tables += [table for table in begun if sink.exists(table.schema)]
                 taken = strangers(context, name, sink, [table.schema for table in tables])
+                taken |= _of_other_sinks(name, sink, begun)
                 for table in tables:
                     if (claim := taken.get(table.schema.table)) is not None:
                         stays = LeftTarget(str(table.schema.table), claim.sink, claim.home)
@@ -74,10 +77,12 @@ def let_go(context: Context, name: str, *, purge: bool = False, say: Say) -> lis
                         sink.drop(table.schema)
                         over(registry, entry.source, table.topic, TAKEN_BACK, sink=name)
                 sink.forget([table.topic for table in tables if table.schema.table not in taken])
-            shutil.rmtree(context.dead_letters / name, ignore_errors=True)
-            deadletters.forget(context, name)
-            # Else they stay known: a store may be restored from a backup of this time.
-            owner_file(context, name).unlink(missing_ok=True)
+            if is_registered:  # else those are of an earlier one
+                shutil.rmtree(context.dead_letters / name, ignore_errors=True)
+                deadletters.forget(context, name)
+            if is_registered or not (context.dead_letters / name).exists():
+                # Else they stay known: a store may be restored from a backup of this time.
+                owner_file(context, name).unlink(missing_ok=True)
         discard_run(context, name)
         forget(context, name)
         unregister(registry, name)
@@ -97,29 +102,31 @@ def _or_leaving(name: str) -> Iterator[None]:
         raise
 
 
-def remove_made(
-    context: Context, entry: SinkEntry, tables: Sequence[SourceTableEntry], new: Collection[TableId]
-) -> None:
+def remove_made(context: Context, entry: SinkEntry, tables: Sequence[SourceTableEntry]) -> None:
     """Remove targets that a command has made which is refused now, with the progress beside them.
 
-    What another writer has claimed meanwhile is that one's. What a silent store keeps stays noted as begun.
-
-    Args:
-        context: The installation.
-        entry: The sink.
-        tables: The tables whose targets were noted as begun.
-        new: Those of whose target there was nothing before.
+    Made is what is noted as that. What another writer has claimed meanwhile is that one's. What a silent
+    store keeps stays noted.
     """
-    made = [table for table in tables if table.schema.table in new]
+    topics = {table.topic for table in tables}
+    begun = undone.begun_targets(Registry(context.registry), entry.name)
+    made = [table for table in begun if table.topic in topics]
     with suppress(SinkError):
         with opened_sink(entry) as sink:
             taken = strangers(context, entry.name, sink, [table.schema for table in made])
+            taken |= _of_other_sinks(entry.name, sink, made)
             ours = [table for table in made if table.schema.table not in taken]
             for table in ours:
                 if sink.exists(table.schema):
                     sink.drop(table.schema)
             sink.forget([table.topic for table in ours])
         undone.forget(Registry(context.registry), [table.topic for table in tables], sink=entry.name)
+
+
+def _of_other_sinks(name: str, sink: Sink, begun: Sequence[SourceTableEntry]) -> dict[TableId, Claim]:
+    """Return the claims upon begun targets that are another sink's by now, also of this installation."""
+    claims = sink.claims([table.schema for table in begun])
+    return {table: claim for table, claim in claims.items() if claim.sink != name}
 
 
 def unregister(registry: Registry, name: str) -> None:

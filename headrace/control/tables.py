@@ -241,7 +241,7 @@ def _targets(
         refuse_own(context, entry.name, sink, schemas)
         say(f"{entry.name}: creating {len(tables)} targets")
         new = {schema.table for schema in missing(sink, schemas)}
-        undo.callback(remove_made, context, entry, tables, new)
+        undo.callback(remove_made, context, entry, tables)
         note_targets(registry, entry, facts, tables, new)
         create(sink, tables)
     return facts

@@ -12,6 +12,7 @@ from typing import Any
 from headrace.control.claims import claim_targets
 from headrace.control.context import Context
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
+from headrace.control.undone import begun_sinks
 from headrace.model.errors import SinkError, UsageError
 from headrace.model.life import life_of, topic_in
 from headrace.model.position import Position
@@ -39,17 +40,19 @@ def refuse_shared(registry: Registry, entry: SinkEntry) -> None:
     Raises:
         UsageError: When there is one (``SINK_TARGET_TAKEN``).
     """
-    for other in registry.sinks():
+    begun = begun_sinks(registry)
+    for other in (*registry.sinks(), *begun.values()):
         if other.name == entry.name:  # of a command that was killed: this is the same one, given again
             continue
         if other.kind != entry.kind or other.settings.get("url") != entry.settings.get("url"):
             continue
         for mine, theirs in product(entry.tables.values(), other.tables.values()):
             if mine == theirs or _nested(mine, theirs):
+                way = f"; or headrace sink remove {other.name} --purge" if other.name in begun else ""
                 raise UsageError(
                     f"The target {_place(mine)} meets {_place(theirs)}, which sink {other.name} writes to.",
                     code="SINK_TARGET_TAKEN",
-                    hint="Give the new sink another prefix or path.",
+                    hint=f"Give the new sink another prefix or path{way}",
                 )
 
 

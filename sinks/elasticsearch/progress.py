@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -87,8 +87,9 @@ class ProgressIndex:
         # The index also holds what shadows have settled.
         return {place: offset for name, place, offset in told if name == self._id(place)}
 
-    def _gone_back(self, progress: Progress) -> SinkWentBack:
-        self._unlooked.update(progress)
+    def _gone_back(self, looked: Mapping[Place, object]) -> SinkWentBack:
+        # Of the others there was no document to compare with, and nobody looks at them.
+        self._unlooked.update(place for place, document in looked.items() if document is not None)
         return _put_back()
 
     def settle(self, progress: Progress) -> None:
@@ -111,12 +112,12 @@ class ProgressIndex:
             insist(told)
             # A request that was repeated, as its answer was lost, meets what it has written itself.
             if STALE in told and self._told(self._found(list(progress))) != dict(progress):
-                raise self._gone_back(progress)
+                raise self._gone_back(looked)
         except SinkError as error:
             if error.code != "ES_INDEX_MISSING":
                 raise
             if any(looked.values()):
-                raise self._gone_back(progress) from error
+                raise self._gone_back(looked) from error
             self._indices.create(self._alias, f"{self._alias}-1", _MAPPING, {}, hidden=True)
             insist(self._bulk.send(self._alias, lines))
 

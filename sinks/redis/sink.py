@@ -249,9 +249,11 @@ class RedisSink:
                     self._witnesses.unlink(table.keys, rows)
             self._witnesses.forget(table.keys)
             self._evictions.forget()
-            if not self.config.shadow:  # else it would take those of who writes to what is served
+            claims = claims_key(self.config.key_prefix)
+            self._client.redis.hdel(claims, table.keys.head)
+            # Else it would take the marks of who writes to what is served, or to other tables.
+            if not self.config.shadow and not self._client.redis.exists(claims):
                 self._moment.forget()
-            self._client.redis.hdel(claims_key(self.config.key_prefix), table.keys.head)
 
     def switch(self, schema: TableSchema) -> None:
         with closing(RedisSink(self.name, serving_config(self.config))) as serving:

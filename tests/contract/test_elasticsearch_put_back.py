@@ -74,3 +74,18 @@ def test_progress_is_not_written_over_an_index_that_was_put_back(
     assert sink.progress([PLACE]).get(PLACE, 0) == lacks
     batch(sink, 3)
     assert sink.progress([PLACE]) == {PLACE: 3}
+
+
+def test_a_place_that_had_no_progress_yet_holds_nothing_up(server: Server, sink: ElasticsearchSink) -> None:
+    """Nobody looks at one of which nothing was settled, so that it would be refused for ever."""
+    batch(sink, 1)
+    index, fresh = progress_index(server), ("orders", 1)
+    server.ask("POST", f"/{index}/_refresh")
+    (kept,) = server.ask("GET", f"/{index}/_search?q=partition:0")["hits"]["hits"]
+    assert sink.progress([PLACE]) == {PLACE: 1}
+    server.ask("PUT", f"/{index}/_doc/{kept['_id']}", kept["_source"])
+    with pytest.raises(SinkWentBack):
+        sink.settle({PLACE: 2, fresh: 7})
+    sink.progress([PLACE])
+    sink.settle({PLACE: 2, fresh: 7})
+    assert sink.progress([PLACE, fresh]) == {PLACE: 2, fresh: 7}

@@ -8,9 +8,10 @@ from types import TracebackType
 
 import pytest
 
-from headrace.control import lag, sink, source, would_go
+from headrace.control import lag, sink, sink_check, source, would_go
 from headrace.control.context import Context
 from headrace.control.registry import Adding, Registry
+from headrace.control.sink_remove import remove_made
 from headrace.control.undone import begun_sinks, begun_targets, note_targets, noted_topics
 from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.model.schema import TableId, TableSchema
@@ -192,3 +193,45 @@ def test_who_waits_no_more_for_a_new_source_leaves_it_at_work(
     monkeypatch.setattr(source, "wait_loaded", lambda *_: None)
     assert source.add(context, "shop", URL).placeholder == first.placeholder
     assert servers.connectors.keys() == {"headrace_shop"}
+
+
+def test_what_another_sink_has_in_the_place_of_a_begun_one_stays(
+    context: Context, servers: Servers, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_check, "Kafka", lambda _: servers)
+    killed(context, monkeypatch, "create", "taken since")
+    with pytest.raises(HeadraceError) as refused:
+        sink.add(context, "other", "memory", settings={"store": "taken since"}, source="shop", wait=False)
+    assert (refused.value.code, PURGE in refused.value.hint) == ("SINK_TARGET_TAKEN", True)
+    with monkeypatch.context() as patch:  # as by a command of an older version
+        patch.setattr(sink, "refuse_shared", lambda *_: None)
+        sink.add(context, "other", "memory", settings={"store": "taken since"}, source="shop", wait=False)
+    sink.remove(context, "cache", purge=True)
+    assert there("taken since")
+
+
+def test_a_target_of_a_killed_command_goes_when_the_next_one_is_refused(
+    context: Context, servers: Servers, registry: Registry
+) -> None:
+    """As of a `tables add`: the second command finds it there, and has not made it."""
+    add(context, "refused later")
+    (entry,) = registry.sinks()
+    further = source_entry("shop", [FURTHER]).tables
+    store = MemorySink("cache", MemorySink.Config(store="refused later"))
+    for new in ({FURTHER.table}, set[TableId]()):
+        note_targets(registry, entry, {"shop.public.more": {}}, further, new)
+        store.prepare(FURTHER)
+    remove_made(context, entry, further)
+    assert not store.exists(FURTHER)
+    assert there("refused later")
+    assert noted_topics(registry, "cache") == []
+
+
+def test_letters_of_an_earlier_sink_stay_when_a_begun_one_goes(
+    context: Context, servers: Servers, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = context.dead_letters / "cache"
+    letters.mkdir(parents=True)
+    killed(context, monkeypatch, "create", "letters")
+    add(context, "letters")
+    assert letters.exists()
