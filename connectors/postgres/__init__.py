@@ -12,6 +12,7 @@ import psycopg
 
 from connectors.base import Capture, Columns, Hold, Keys, Left
 from connectors.postgres import (
+    built_upon,
     by_key,
     catalogue,
     fence,
@@ -172,22 +173,39 @@ class PostgresSource:
                 setup.refuse_elsewhere(connection, capture.connector, system)
                 setup.drop_slot(connection, capture.connector)
 
-        def forget(connection: Session) -> None:
-            setup.refuse_elsewhere(connection, capture.connector, system)
-            setup.forget(connection, capture)
+        def forget(what: Callable[[Session, Capture], None]) -> tuple[str, str]:
+            def work(connection: Session) -> None:
+                setup.refuse_elsewhere(connection, capture.connector, system)
+                what(connection, capture)
 
-        slot, *others = setup.leftovers(capture)
-        kept, frees = _refused(drop_slot)
-        stays, helps = _refused(lambda: self._patiently(forget))
-        told = ([slot] if kept else []) + (others if stays else [])
-        why, hint = "; ".join(_each(kept, stays)), "\n".join(_each(frees, helps))
-        return Left(tuple(told), why, slot=bool(kept), hint=hint)
+            return _refused(lambda: self._patiently(work))
+
+        # What one may not be removed for keeps none of the others.
+        slot, publication, tables = setup.leftovers(capture)
+        refused = {
+            slot: _refused(drop_slot),
+            publication: forget(setup.forget_publication),
+            tables: forget(setup.forget_tables),
+            "DROP SCHEMA IF EXISTS headrace;": forget(setup.forget_schema),
+        }
+        left = [statement for statement, (why, _) in refused.items() if why]
+        if tables in left:
+            with self._session() as connection:
+                place = left.index(tables)
+                left[place:place] = built_upon.drops(connection, capture)
+        why = "; ".join(_each(*(why for why, _ in refused.values())))
+        hint = "\n".join(_each(*(helps for _, helps in refused.values())))
+        return Left(tuple(left), why, slot=slot in left, hint=hint)
 
     def check_anew(self, capture: Capture) -> list[Finding]:
         with self._session(whose="") as connection:
             refuse_ungranted(connection)
-            found = [*check_address(self._known), *server.check_anew(connection, self._known)]
-            return [*found, *owners.check_owners(connection, capture)]
+            return [
+                *check_address(self._known),
+                *server.check_anew(connection, self._known),
+                *owners.check_owners(connection, capture),
+                *built_upon.check_built_upon(connection, capture),
+            ]
 
     def leftovers(self, capture: Capture) -> tuple[str, ...]:
         return setup.leftovers(capture)

@@ -48,6 +48,7 @@ NEEDED = (
 _SENDERS = "free WAL senders are not counted, and standbys not named"
 _WAITS = "nobody is told for whom the connector waits"
 _MONEY = "it is not told whether amounts of money are kept in another unit than they are read"
+_BUILT = "what others have built upon our two tables, which keeps them from being removed, is not told"
 _IN_THE_WAY = "a session of the connector that keeps the application waiting is not ended"
 USEFUL: Mapping[str, str] = {
     "pg_blocking_pids": _IN_THE_WAY,
@@ -55,6 +56,8 @@ USEFUL: Mapping[str, str] = {
     "pg_control_system": "another server at the same address is not told by its number",
     "pg_db_role_setting": _MONEY,
     "pg_event_trigger": "event triggers that refuse our statements are not told",
+    "pg_identify_object": _BUILT,
+    "pg_identify_object_as_address": _BUILT,
     "pg_locks": _IN_THE_WAY,
     "pg_prepared_xacts": _WAITS,
     "pg_settings": _MONEY,

@@ -23,7 +23,9 @@ from headrace.model.schema import TableId
 __all__ = [
     "create",
     "drop_slot",
-    "forget",
+    "forget_publication",
+    "forget_schema",
+    "forget_tables",
     "hold",
     "insert_signal",
     "leftovers",
@@ -78,7 +80,8 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
 _THERE = "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'"
 _EMPTY = """
 SELECT 1 FROM pg_namespace n WHERE n.nspname = 'headrace' AND pg_has_role(n.nspowner, 'USAGE')
-  AND NOT EXISTS (SELECT 1 FROM pg_class c WHERE c.relnamespace = n.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.deptype = 'n'
+                  AND d.refclassid = 'pg_namespace'::regclass AND d.refobjid = n.oid)
 """
 
 
@@ -132,17 +135,25 @@ def create(connection: Session, capture: Capture) -> None:
     publication.publish(connection, capture)
 
 
-def forget(connection: Session, capture: Capture) -> None:
-    """Drop publication and tables, and the schema when it is ours and nothing else is in it; idempotent."""
+def forget_publication(connection: Session, capture: Capture) -> None:
+    """Drop the publication; idempotent."""
     define(connection, sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(capture.connector)))
+
+
+def forget_tables(connection: Session, capture: Capture) -> None:
+    """Drop our tables; idempotent."""
     for table in (capture.signals, capture.heartbeat):
         define(connection, sql.SQL("DROP TABLE IF EXISTS {}").format(identifier(table)))
+
+
+def forget_schema(connection: Session, _: Capture) -> None:
+    """Drop the schema when it is ours and nothing else is in it; idempotent."""
     if rows(connection, _EMPTY):
         define(connection, sql.SQL("DROP SCHEMA IF EXISTS {}").format(_SCHEMA))
 
 
 def leftovers(capture: Capture) -> tuple[str, ...]:
-    """Return the statements that do what :func:`drop_slot` and :func:`forget` do, for a person to run."""
+    """Return the statements that drop slot, publication and tables, for a person to run."""
     name = sql.Identifier(capture.connector)
     tables = sql.SQL(", ").join(identifier(table) for table in (capture.signals, capture.heartbeat))
     statements = (

@@ -15,7 +15,7 @@ from headrace.model.finding import Finding, Severity
 
 __all__ = ["check_again"]
 
-_TO_MAKE_ANEW = ("SOURCE_CREATE_RIGHT", "SOURCE_EVENT_TRIGGER")
+_TO_MAKE_ANEW = ("SOURCE_CREATE_RIGHT", "SOURCE_EVENT_TRIGGER", "SOURCE_OBJECT_USED")
 """What a source that streams can do without, and a recovery cannot."""
 
 

@@ -210,3 +210,18 @@ def test_a_captured_table_that_belongs_to_somebody_else(context: Context, databa
     assert error.code == "SOURCE_TABLE_OWNER"
     pasted(database, error)
     goes_on(context, database)
+
+
+def test_what_others_have_built_upon_our_tables(context: Context, database: Database) -> None:
+    """A recovery would drop the slot, and could never make the tables anew."""
+    capture = register(context, "shop", of_role(database), T)
+    database.run(SLOT, f"CREATE VIEW beat AS SELECT at FROM {capture.heartbeat.quoted}")
+    assert told(context).pop("SOURCE_OBJECT_USED") is Severity.WARNING
+    database.run("SELECT pg_drop_replication_slot('headrace_shop')")
+    assert told(context).pop("SOURCE_OBJECT_USED") is Severity.ERROR
+    error = refused(context, database)
+    assert error.code == "SOURCE_OBJECT_USED"
+    assert "view public.beat" in error.message
+    pasted(database, error)
+    assert "SOURCE_OBJECT_USED" not in told(context)
+    goes_on(context, database)
