@@ -8,7 +8,9 @@ from __future__ import annotations
 import fcntl
 import json
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,9 @@ from spark_jobs.requested import Requested
 from spark_jobs.rewind import lost
 
 __all__ = ["Desk"]
+
+_SLICE_BYTES = 64 << 20
+"""So much of letters is held at a time, and some times as much while they are decoded."""
 
 
 class Desk:
@@ -165,24 +170,39 @@ class Desk:
 
     def _replay(self, request: Request, lacking: Collection[str], holds: Holds) -> Report:
         sink, tables = sink_of(self._holding.pipeline())
-        letters = sorted(self._letters(request), key=lambda letter: letter.id)
-        now = [letter for letter in letters if letter.id.topic not in lacking]
-        report = apply_records(_again(now, self._spec, holds), sink, tables, NoCarry(), holds)
-        error = report.error or next(iter(report.troubles.values()), None)
-        if error is not None:
-            self._holding.give_up()
-            raise HeadraceError(error["message"], code=error["code"], hint=error["hint"])
+        report, put_off = Report(holds=holds), list[dict[str, Any]]()
+        for letters in self._slices(request):
+            now = [letter for letter in letters if letter.id.topic not in lacking]
+            put_off += [_put_off(letter) for letter in letters if letter.id.topic in lacking]
+            report.add(apply_records(_again(now, self._spec, holds), sink, tables, NoCarry(), holds))
+            error = report.error or next(iter(report.troubles.values()), None)
+            if error is not None:
+                self._holding.give_up()
+                raise HeadraceError(error["message"], code=error["code"], hint=error["hint"])
         # Before it is forgotten that the rows were behind.
         if marks := self._requested.applied(load_holds(self._spec.checkpoint), report.holds):
             sink.settle(marks)
-        report.rejects += [_put_off(letter) for letter in letters if letter.id.topic in lacking]
+        report.rejects += put_off
         return report
 
-    def _letters(self, request: Request) -> Iterator[Letter]:
-        for name, places in request.replay.items():
-            wanted = {LetterId(*place) for place in places}
-            file = self._spec.dead_letters / Path(name).name
-            yield from (letter for letter in read_letters(file) if letter.id in wanted)
+    def _slices(self, request: Request) -> Iterator[list[Letter]]:
+        """Yield the letters in their order, a bounded number of bytes at a time; at least one letter."""
+        wanted = {name: {LetterId(*place) for place in places} for name, places in request.replay.items()}
+        sizes = sorted((letter.id, name, _size(letter)) for name, letter in self._letters(wanted))
+        while sizes:
+            ends = [*accumulate(size for _, _, size in sizes)]
+            count = max(1, bisect_right(ends, _SLICE_BYTES))
+            chosen: dict[str, set[LetterId]] = {}
+            for place, name, _ in sizes[:count]:
+                chosen.setdefault(name, set()).add(place)
+            yield sorted((letter for _, letter in self._letters(chosen)), key=lambda letter: letter.id)
+            sizes = sizes[count:]
+
+    def _letters(self, wanted: Mapping[str, Collection[LetterId]]) -> Iterator[tuple[str, Letter]]:
+        for name, places in wanted.items():
+            for letter in read_letters(self._spec.dead_letters / Path(name).name):
+                if letter.id in places:
+                    yield name, letter
 
 
 def _is_waited_for(path: Path) -> bool:
@@ -231,6 +251,10 @@ def _refuse_left(sink: Sink, schema: TableSchema, marks: Sequence[Position]) -> 
             hint="Somebody else may write to the target. Each resnapshot sweeps it again.",
             table=schema.table,
         )
+
+
+def _size(letter: Letter) -> int:
+    return len(letter.key or b"") + len(letter.value or b"")
 
 
 def _put_off(letter: Letter) -> dict[str, Any]:

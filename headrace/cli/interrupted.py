@@ -9,6 +9,7 @@ from headrace.cli.output import err, print_hint, print_json
 from headrace.control.begun import noted
 from headrace.control.context import Context
 from headrace.control.registry import Registry
+from headrace.control.runs.repository import active
 from headrace.control.undone import begun_sinks
 from headrace.model.errors import HeadraceError
 
@@ -39,8 +40,12 @@ def _left(context: Context, kind: str, name: str) -> tuple[str, str]:
     try:
         registry = Registry(context.registry)
         entries = registry.sources() if kind == "source" else registry.sinks()
-        if name in {entry.name for entry in entries}:
-            return f"{kind} {name} goes on", f"the same command waits on, {ends} ends it"
+        if (entry := {entry.name: entry for entry in entries}.get(name)) is not None:
+            runs = [run.id for run in active(registry, name)] if kind == "source" else []
+            waits = f"`headrace resnapshot wait {runs[0]}` waits on" if runs else "the same command waits on"
+            if entry.adding is None and not runs:
+                waits = "`headrace lag` tells how far it is"
+            return f"{kind} {name} goes on", f"{waits}, {ends} ends it"
         begun = noted(registry) if kind == "source" else begun_sinks(registry)
         if name in begun:
             way = ends if kind == "source" else f"`headrace sink remove {name} --purge`"

@@ -14,7 +14,7 @@ from typer.main import get_command
 from headrace.cli.home import be_at
 from headrace.cli.output import print_error
 from headrace.cli.rooms import Rooms
-from headrace.model.errors import HeadraceError, UsageError
+from headrace.model.errors import UsageError
 
 __all__ = ["app", "run"]
 
@@ -69,11 +69,6 @@ def run() -> None:
         return
     try:
         code = get_command(app).main(words, prog_name="headrace", standalone_mode=False)
-    except typer.Abort:
-        print_error(
-            HeadraceError("The command was ended.", code="INTERRUPTED", hint="Run it again."), as_json=True
-        )
-        sys.exit(130)
     except TyperException as mistake:
         print_error(_told(mistake), as_json=True)
         sys.exit(2)

@@ -224,9 +224,9 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
         Trouble(table, name, facts["state"], facts["reason"], facts["remedy"])
         for table, facts in described["tables"].items()
     ]
-    if described["reason"] not in ("", *(one.reason for one in troubles)):
-        print_hint(f"reason: {described['reason']}")
     lines = [*lines_of(troubles), ("remedy", described["remedy"])]
+    if not any(word == "reason" and text.endswith(described["reason"]) for word, text in lines):
+        lines.insert(0, ("reason", described["reason"]))
     for word, text in dict.fromkeys(line for line in lines if line[1]):
         print_hint(f"{word}: {text}")
     out.print(

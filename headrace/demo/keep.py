@@ -54,4 +54,6 @@ def _program() -> str:
     """Return what starts this installation's command in the shell at hand; it need not be on the path."""
     own = Path(sys.executable).with_name("headrace")
     found = shutil.which("headrace")
-    return "headrace" if found and Path(found).resolve() == own.resolve() else shlex.quote(str(own))
+    if found and (not own.exists() or Path(found).resolve() == own.resolve()):
+        return "headrace"
+    return shlex.quote(str(own) if own.exists() else sys.argv[0])

@@ -12,7 +12,7 @@ import pytest
 
 from connectors import registry as kinds
 from connectors.base import BOUNDED_CONVERTER, Capture, Left
-from headrace.control import sink, source, source_remove
+from headrace.control import sink, sink_check, source, source_remove
 from headrace.control.connect import ConnectorState
 from headrace.control.kafka import Topic
 from headrace.model.errors import HeadraceError
@@ -131,7 +131,8 @@ def obeying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     for module in (source, source_remove):
         monkeypatch.setattr(module, "Connect", lambda _: servers)
         monkeypatch.setattr(module, "Kafka", lambda _: servers)
-    monkeypatch.setattr(sink, "Kafka", lambda _: servers)
+    for room in (sink, sink_check):
+        monkeypatch.setattr(room, "Kafka", lambda _: servers)
     monkeypatch.setattr(source_remove, "source_of", lambda *_: servers)
     monkeypatch.setattr(kinds, "build", lambda *_, **__: servers)
     monkeypatch.setattr(source, "look_now", lambda *_: [])

@@ -16,10 +16,11 @@ import pytest
 
 from headrace.cli import home as cli_home
 from headrace.control import sink, source
+from headrace.control.adding import note
 from headrace.control.begun import Before, begin
 from headrace.control.capture import capture_of
 from headrace.control.context import Context
-from headrace.control.registry import Registry
+from headrace.control.registry import Adding, Registry, ResnapshotEntry
 from tests.support.cold_home import add, cold_home, told
 from tests.support.waiting import until
 
@@ -65,13 +66,31 @@ def test_an_add_that_is_taken_back_says_so(
 def test_an_add_that_goes_on_says_what_waits_and_what_ends_it(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends(monkeypatch, source, lambda _: add(home, "depot", URL))
+    def adds(context: Context) -> None:
+        add(home, "depot", URL)
+        registry = Registry(context.registry)
+        note(registry, registry.source("depot"), Adding.STARTED)
+
+    ends(monkeypatch, source, adds)
     said = told(*SOURCE, code=130).stderr
     assert "source depot goes on; the same command waits on" in said
     assert "`headrace source remove depot` ends it" in said
     ends(monkeypatch, sink, lambda _: add(home, "more", URL, sinks=("cache",)))
     hint = json.loads(told(*SINK, "--json", code=130).stderr)["hint"]
     assert "`headrace sink remove cache` ends it" in hint
+
+
+def test_a_source_that_is_added_and_loads_by_a_run_says_what_waits_for_that(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command would be refused: the name is taken."""
+    ends(monkeypatch, source, lambda _: add(home, "depot", URL))
+    assert "`headrace lag` tells how far it is" in told(*SOURCE, code=130).stderr
+    registry = Registry(home / "registry.db")
+    with registry.begin() as session:
+        session.add(ResnapshotEntry(id="r1", source="depot", phase="reading", begun_ms=1, plan={}))
+    ends(monkeypatch, source)
+    assert "`headrace resnapshot wait r1` waits on" in told(*SOURCE, code=130).stderr
 
 
 def test_what_could_not_be_taken_back_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

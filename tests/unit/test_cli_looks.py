@@ -111,6 +111,14 @@ def test_why_a_table_is_degraded_is_told_with_its_name(looked: Callable[..., lis
     assert "reason: keys are missing" not in lines, "it is told with the table's name"
 
 
+def test_why_a_sink_is_late_is_told_where_nothing_is_wrong(looked: Callable[..., list[int]]) -> None:
+    state, reason = State.CATCHING_UP, "5 records to apply"
+    table = replace(TABLE, state=state, reason=reason)
+    looked(replace(SINK, state=state, reason=reason, remedy=""), tables=(table,))
+    lines = [line.strip() for line in told("sink", "show", "cache").stdout.splitlines()]
+    assert "reason: 5 records to apply" in lines
+
+
 def test_the_reason_of_many_tables_is_told_once() -> None:
     same = [Trouble(f"public.t{n}", "lake", State.FAILED, "it is down", "headrace up") for n in range(9)]
     assert [*lines_of(same)] == [

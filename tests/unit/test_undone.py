@@ -8,7 +8,7 @@ from types import TracebackType
 
 import pytest
 
-from headrace.control import lag, sink, sink_check, source, would_go
+from headrace.control import lag, sink, source, would_go
 from headrace.control.context import Context
 from headrace.control.registry import Adding, Registry
 from headrace.control.sink_remove import remove_made
@@ -198,7 +198,6 @@ def test_who_waits_no_more_for_a_new_source_leaves_it_at_work(
 def test_what_another_sink_has_in_the_place_of_a_begun_one_stays(
     context: Context, servers: Servers, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_check, "Kafka", lambda _: servers)
     killed(context, monkeypatch, "create", "taken since")
     with pytest.raises(HeadraceError) as refused:
         sink.add(context, "other", "memory", settings={"store": "taken since"}, source="shop", wait=False)

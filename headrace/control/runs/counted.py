@@ -18,7 +18,7 @@ from headrace.control.capture import capture_of, source_of
 from headrace.control.progress import read_progress
 from headrace.control.registry import SourceTableEntry
 from headrace.control.runs.asking import until_confirmed
-from headrace.control.runs.job import Job
+from headrace.control.runs.job import Counted, Job
 from headrace.control.runs.start import marks_of
 from headrace.control.sweeps import ask_sweep
 from headrace.model.errors import SinkError, SourceError
@@ -32,8 +32,8 @@ NOTHING_GOES = (0, 0.0)
 """A limit with which no row is removed."""
 _COUNTS = 3
 """A TRUNCATE after a count removes rows by one record; it is over before the next."""
-_PATIENCE_S = 30.0
-"""A slow store needs so long for a batch, and settles nothing meanwhile."""
+_PATIENCE_S = 10.0
+"""So long others wait for a sink that is late; it is asked again later, about the same count."""
 _POLL_S = 0.2
 _FIRST_REST_S = 2.0
 _LONGEST_REST_S = 60.0
@@ -68,39 +68,43 @@ def refuse_unseen(job: Job, writer: str, table: SourceTableEntry, marks: Sequenc
 
 def _look(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) -> tuple[int, int, bool]:
     """Return how many rows the database has, how many the sink would keep, and whether that is too few."""
+    place = writer, table.topic
+    kept = job.counts.get(place) or _count(job, table)
+    job.counts[place] = kept
+    _until_settled(job, writer, table, kept.ends)
+    del job.counts[place]
+    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
+    if any(settled < end for settled, end in zip(found.settled, kept.ends, strict=True)):
+        raise _behind(writer, table)  # its store has just gone back
+    seen = found.total - found.older - _more_since(job, table, kept, found.settled)
+    return kept.rows.rows, seen, seen + _set_aside(job, writer, table) < kept.rows.rows
+
+
+def _count(job: Job, table: SourceTableEntry) -> Counted:
     source = source_of(job.context, job.source)
     before = marks_of(job.kafka, job.source, table)
-    counted = _counted(job, source, table.schema.table)
+    rows = _counted(job, source, table.schema.table)
     until_confirmed(job, source, capture_of(job.context, job.source))
-    ends = marks_of(job.kafka, job.source, table)
-    _until_settled(job, writer, table, ends)
-    found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
-    if any(place < end for place, end in zip(found.settled, ends, strict=True)):
-        raise _behind(writer, table)  # its store has just gone back
-    seen = found.total - found.older - _more_since(job, table, counted, before, found.settled)
-    return counted.rows, seen, seen + _set_aside(job, writer, table) < counted.rows
+    return Counted(rows, tuple(before), tuple(marks_of(job.kafka, job.source, table)))
 
 
-def _more_since(
-    job: Job, table: SourceTableEntry, counted: RowCount, first: Sequence[int], after: Sequence[int]
-) -> int:
+def _more_since(job: Job, table: SourceTableEntry, counted: Counted, after: Sequence[int]) -> int:
     """Return how many more rows than a count had seen came than went, by what the topic tells.
 
     Args:
         job: The run.
         table: The table.
         counted: The count.
-        first: By partition: where the topic ended before the count.
         after: By partition: up to where it is read.
     """
     more = 0
-    for partition, (start, end) in enumerate(zip(first, after, strict=True)):
+    for partition, (start, end) in enumerate(zip(counted.before, after, strict=True)):
         for message in job.kafka.records(table.topic, partition, start, end):
             record = message.value() or b""
             if not any(word in record for word in _COMES_OR_GOES):
                 continue
             value = json.loads(record)
-            if not counted.saw(int(value["source"]["txId"] or 0)):
+            if not counted.rows.saw(int(value["source"]["txId"] or 0)):
                 more += {"c": 1, "d": -1}.get(value["op"], 0)
     return more
 
@@ -123,19 +127,20 @@ def _counted(job: Job, source: Source, table: TableId) -> RowCount:
 
 
 def _until_settled(job: Job, writer: str, table: SourceTableEntry, ends: Sequence[int]) -> None:
-    """Wait until the sink has settled each partition up to these ends at least, for as long as it gets on."""
-    deadline, before = 0.0, -1
-    while not job.heed():
+    """Wait a moment until the sink has settled each partition up to these ends at least.
+
+    Raises:
+        SinkError: It is late (``SINK_BEHIND``); meanwhile other tables and sinks have their turn.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline and not job.heed():
         progress = read_progress(job.context.progress, writer)
         told = progress.next_offsets if progress is not None else {}
-        settled = [told.get((table.topic, partition), 0) for partition in range(len(ends))]
-        if all(place >= end for place, end in zip(settled, ends, strict=True)):
+        if all(told.get((table.topic, partition), 0) >= end for partition, end in enumerate(ends)):
             return
-        if sum(settled) > before:
-            deadline, before = time.monotonic() + _PATIENCE_S, sum(settled)
-        elif time.monotonic() > deadline:
-            break
         time.sleep(_POLL_S)
+    if job.heed():  # it may rest for longer than Kafka keeps what has come since the count
+        job.counts.clear()
     raise _behind(writer, table)
 
 

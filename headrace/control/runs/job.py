@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from connectors.row_count import RowCount
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import change, refuse_former, run_of, topics_of
 
-__all__ = ["Aborted", "Job", "Paused"]
+__all__ = ["Aborted", "Counted", "Job", "Paused"]
 
 
 class Aborted(Exception):
@@ -18,6 +19,21 @@ class Aborted(Exception):
 
 class Paused(Exception):
     """Somebody has asked for the run to rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many rows a table had.
+
+    Args:
+        rows: The count.
+        before: By partition: where its topic ended before the count.
+        ends: By partition: where it ended afterwards; what a sink has to have settled to be compared with it.
+    """
+
+    rows: RowCount
+    before: tuple[int, ...]
+    ends: tuple[int, ...]
 
 
 @dataclass
@@ -29,6 +45,9 @@ class Job:
         name: The run's id.
         registry: The installation's registry.
         kafka: Its Kafka.
+
+    Attributes:
+        counts: Pipeline and topic → a count for which its sink is waited; a large table is not counted twice.
     """
 
     context: Context
@@ -36,6 +55,7 @@ class Job:
     registry: Registry
     kafka: Kafka
     told: str | None = field(default=None)
+    counts: dict[tuple[str, str], Counted] = field(default_factory=dict)
 
     @property
     def run(self) -> ResnapshotEntry:
