@@ -241,7 +241,8 @@ def parts(directory: Path, file: DataFile, schema: pa.Schema) -> Iterator[tuple[
     Raises:
         FileNotFoundError: Another writer has removed the file.
     """
-    with pq.ParquetFile(directory / file.path) as source:
+    # Spark writes times of 12 bytes; as nanoseconds those beyond 2262 would be other times.
+    with pq.ParquetFile(directory / file.path, coerce_int96_timestamp_unit="us") as source:
         about = source.metadata
         size = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
         rows = _part_rows(about.num_rows, size)

@@ -16,7 +16,7 @@ from sinks.delta.table import LakeTable
 from sinks.delta.there import refuse_other
 from sinks.delta.trouble import READING
 
-__all__ = ["replace_table"]
+__all__ = ["is_of_others", "replace_table"]
 
 
 def replace_table(shadow: LakeTable, path: Path, lost: Path) -> None:
@@ -51,6 +51,17 @@ def replace_table(shadow: LakeTable, path: Path, lost: Path) -> None:
         schema_mode="overwrite",
         commit_properties=by_library(whole=True),
     )
+
+
+def is_of_others(path: Path, name: str) -> bool:
+    """Return whether a directory holds a table of something else, or none; a damaged one is ours."""
+    if not (path / "_delta_log").is_dir():
+        return any(path.iterdir())
+    try:
+        _refuse_others(path, name)
+    except SinkError as error:
+        return error.code == "DELTA_PATH_TAKEN"
+    return False
 
 
 def _refuse_others(path: Path, name: str) -> None:

@@ -32,7 +32,7 @@ from sinks.delta.one_table import about_table, tidied, was_put_back
 from sinks.delta.owner import own, owner_of
 from sinks.delta.progress import ProgressFile, Witness
 from sinks.delta.scan import live_rows
-from sinks.delta.shadow import replace_table
+from sinks.delta.shadow import is_of_others, replace_table
 from sinks.delta.shape import Shape, shape_of
 from sinks.delta.standing import Standing
 from sinks.delta.table import LakeTable
@@ -323,7 +323,7 @@ class DeltaSink:
         tombstones = tombstones_path(self._root, schema.table)
         writer = self._writer(schema.table)
         with writer.lock, self._lock:
-            if path.is_dir():
+            if path.is_dir() and not is_of_others(path, str(schema.table)):
                 shutil.rmtree(path)
             tombstones.unlink(missing_ok=True)
             for directory in (path.parent, tombstones.parent):

@@ -21,6 +21,7 @@ __all__ = ["Indices", "older_than", "whole_search"]
 
 _LIMITS = ("depth_limit", "ignore_above")
 _PAGE = 2_000
+_NAMED = re.compile(r".+(?:-g|-deleted)[0-9]+")
 
 
 def whole_search(alias: str | None, only: str = "") -> str:
@@ -200,9 +201,17 @@ class Indices:
             )
 
     def remove(self, alias: str) -> None:
-        """Delete every index under ``alias``."""
+        """Delete every index of ours under ``alias``; one of others only loses the alias."""
         for index in self.under(alias):
-            self._client.request("DELETE", path(index), see=(404,))
+            if self._is_ours(index, alias):
+                self._client.request("DELETE", path(index), see=(404,))
+            else:
+                self._client.request("DELETE", path(index, "_alias", alias), see=(404,))
+
+    def _is_ours(self, index: str, alias: str) -> bool:
+        """Return whether an index has such a name as :meth:`create` is given; others may share the alias."""
+        named = _NAMED.fullmatch(index) is not None or index == f"{alias}-1"
+        return named and index.startswith(self._config.prefix)
 
     def swap(self, taken: str, alias: str, aside: str) -> None:
         """In one step, let ``alias`` lead to what ``taken`` leads to, and ``aside`` to what ``alias`` led to.
@@ -212,9 +221,10 @@ class Indices:
         came = self.under(taken)
         actions: list[dict[str, Any]] = []
         for index in self.under(alias):
-            # Or a reader's pattern, which finds it by the alias as well, would find it beside the new one.
-            self._client.request("PUT", path(index, "_settings"), {"index.hidden": True})
-            actions.append({"add": {"index": index, "alias": aside, "is_hidden": True}})
+            if self._is_ours(index, alias):
+                # Or a reader's pattern, which finds it by the alias as well, would find both.
+                self._client.request("PUT", path(index, "_settings"), {"index.hidden": True})
+                actions.append({"add": {"index": index, "alias": aside, "is_hidden": True}})
             actions.append({"remove": {"index": index, "alias": alias}})
         for index in came:
             actions.append({"add": {"index": index, "alias": alias, "is_write_index": True}})

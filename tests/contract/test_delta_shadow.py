@@ -35,3 +35,19 @@ def test_what_a_shadow_takes_the_place_of_is_kept(tmp_path: Path) -> None:
     rebuild(story)
     (kept,) = tmp_path.rglob("_headrace/lost/*/a")
     assert kept.read_text() == "of somebody"
+
+
+@pytest.mark.parametrize("kind", ["a table", "a folder"])
+def test_what_others_have_put_where_a_table_was_is_not_dropped(tmp_path: Path, kind: str) -> None:
+    """As by `sink remove --purge`, after the sink has said that the path is taken."""
+    story = told(False, tmp_path)
+    shutil.rmtree(story.path)
+    if kind == "a table":
+        write_deltalake(story.path, pa.table({"id": pa.array([77], pa.int64())}))
+    else:
+        Path(story.path).mkdir()
+        (Path(story.path) / "a").write_text("of somebody")
+    there = sorted(path.name for path in Path(story.path).rglob("*"))
+    story.sink.drop(ORDERS)
+    assert sorted(path.name for path in Path(story.path).rglob("*")) == there
+    assert not list(tmp_path.rglob("*.tombstones"))

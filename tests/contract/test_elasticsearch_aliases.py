@@ -86,3 +86,27 @@ def test_a_sink_that_asks_for_no_refresh_gets_none(server: Server) -> None:
     with closing(server.sink(refresh_interval="-1")) as sink:
         sink.prepare(ORDERS)
         assert ORDERS.table in (sink.identities([ORDERS]) or {})
+
+
+@pytest.mark.parametrize("how", ["dropped", "switched"])
+def test_an_index_of_others_under_our_alias_is_not_deleted(
+    server: Server, sink: ElasticsearchSink, how: str
+) -> None:
+    """It only loses the alias, whatever it is called."""
+    alias = server.alias()
+    others = {f"{alias}-archive", f"{alias}-2019", f"{alias}-g1-restored"}
+    for index in others:
+        server.client.request("PUT", f"/{index}", {"aliases": {alias: {"is_write_index": False}}})
+    if how == "dropped":
+        sink.drop(ORDERS)
+    else:
+        with closing(server.sink(shadow="r1")) as shadow:
+            shadow.prepare(ORDERS)
+            shadow.apply(ORDERS, ROWS)
+            shadow.settle({("shop.public.orders", 0): 20})
+            shadow.switch(ORDERS)
+        assert server.client.request("GET", f"/_alias/{alias}").json().keys() == {f"{alias}-g2"}
+        assert sink.count(ORDERS) == len(ROWS)
+    left: Any = server.ask("GET", f"/{alias}*/_alias?expand_wildcards=all")
+    assert not any(left[name]["aliases"] for name in others)
+    assert left.keys() - others == (set() if how == "dropped" else {f"{alias}-g2", f"{alias}-deleted1"})
