@@ -199,9 +199,13 @@ def write_private(path: Path, text: str) -> None:
     """Replace ``path`` atomically and durably with ``text``, readable by the owner only."""
     make_folder(path.parent, 0o700)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    Path(temporary).replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except BaseException:  # it may hold a password, and nobody would know of it
+        Path(temporary).unlink(missing_ok=True)
+        raise
     sync(path.parent)

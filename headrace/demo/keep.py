@@ -37,7 +37,7 @@ def next_steps(context: Context, endpoints: Endpoints, home: Path | None) -> lis
         "",
         "The servers and the pipeline go on running. Insert a row, then look for it in all three stores:",
         f"  {program} psql{where} --source {SOURCE} {shlex.quote(_INSERT)}",
-        f"  curl -s {shlex.quote(url)}",
+        f"  curl -s --noproxy '*' {shlex.quote(url)}",
         f"  {python} -c {shlex.quote(cached)}",
         f"  {python} -c {shlex.quote('from deltalake import DeltaTable; ' + read)}",
         f"`{lag}` shows how far behind each store is; `{down}` ends it.",

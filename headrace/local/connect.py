@@ -128,4 +128,4 @@ class Connect:
     def probe(self, site: Site) -> None:
         # The list of connectors is only answered once the worker has read its configuration topic.
         url = f"http://{HOST}:{site.ports['connect']}/connectors"
-        httpx.get(url, timeout=3.0, auth=(USER, site.credentials.connect)).raise_for_status()
+        httpx.get(url, timeout=3.0, auth=(USER, site.credentials.connect), trust_env=False).raise_for_status()

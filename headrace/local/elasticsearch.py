@@ -130,7 +130,7 @@ class Elasticsearch:
 
     def probe(self, site: Site) -> None:
         url = f"http://{HOST}:{site.ports['elasticsearch']}/_cluster/health"
-        answer = httpx.get(url, timeout=3.0, auth=(USER, site.credentials.elasticsearch))
+        answer = httpx.get(url, timeout=3.0, auth=(USER, site.credentials.elasticsearch), trust_env=False)
         answer.raise_for_status()
         if answer.json()["status"] == "red":
             raise StackError("Elasticsearch's cluster is red.", code="STACK_NOT_READY")

@@ -70,9 +70,16 @@ def own_log(home: Home, server: str, account: Account | None) -> Path:
 def settings_file(path: Path, text: str, account: Account | None) -> Path:
     """Write a file of settings that only the server's account may read; return it."""
     private(path.parent, account)
+    if path.suffix == ".properties":  # Java reads these as Latin-1
+        text = "".join(c if c.isascii() else _java_letter(c) for c in text)
     write_atomically(path, text.encode(), mode=0o600)
     give(path, account)
     return path
+
+
+def _java_letter(letter: str) -> str:
+    units = letter.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def log4j2_properties(log: Path) -> str:

@@ -27,7 +27,7 @@ user default off
 user {user} on #{password} ~* &* +@all -@admin -migrate +client
 user {admin} on #{administrator} ~* &* +@all
 daemonize no
-dir {data}
+dir "{data}"
 loglevel notice
 logfile ""
 
@@ -76,7 +76,7 @@ class Redis:
         text = _SETTINGS.format(
             host=HOST,
             port=site.ports["redis"],
-            data=data,
+            data=str(data).replace("\\", "\\\\").replace('"', '\\"'),
             user=USER,
             password=_hash(site.credentials.redis),
             admin=REDIS_ADMIN,

@@ -26,6 +26,17 @@ _ANSWER_SECONDS = 15.0
 _POLL_S = 0.2
 
 
+def _as_told(name: str, error: Exception) -> HeadraceError:
+    """Return an error that a person can act on, whatever has kept a server from being started."""
+    if isinstance(error, HeadraceError):
+        return error
+    told = StackError(
+        f"{name} could not be started: {error}", code="STACK_NOT_STARTED", hint="df -h; ulimit -a"
+    )
+    told.__cause__ = error
+    return told
+
+
 @dataclass(slots=True)
 class Starter:
     """One ``up``.
@@ -63,7 +74,8 @@ class Starter:
         began = time.monotonic()
         try:
             state = self._bring_up(server)
-        except HeadraceError as error:
+        except Exception as unforeseen:  # noqa: BLE001 - else those that need it would wait for it for ever
+            error = _as_told(server.name, unforeseen)
             self.failed.add(server.name)
             self.tell(StackEvent(server.name, "failed", time.monotonic() - began, error.message))
             return error

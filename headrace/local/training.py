@@ -90,7 +90,7 @@ def _exercise(site: Site) -> None:
     """Let Elasticsearch do what it will do: make an index, take documents by bulk, find them."""
     login = (USER, site.credentials.elasticsearch)
     url = f"http://{HOST}:{site.ports['elasticsearch']}"
-    with httpx.Client(base_url=url, auth=login, timeout=60.0) as client:
+    with httpx.Client(base_url=url, auth=login, timeout=60.0, trust_env=False) as client:
         mapping = {"properties": {"name": {"type": "keyword"}, "price": {"type": "double"}}}
         client.put("/training-1", json={"mappings": {"dynamic": "strict", **mapping}}).raise_for_status()
         client.post(

@@ -115,6 +115,8 @@ class ProgressIndex:
                 raise self._gone_back(looked)
         except SinkError as error:
             if error.code != "ES_INDEX_MISSING":
+                # Asked again, it is written over the same documents only; the first try may have been done.
+                self._looked.update({place: told for place, told in looked.items() if told is not None})
                 raise
             if any(looked.values()):
                 raise self._gone_back(looked) from error

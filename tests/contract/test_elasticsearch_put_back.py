@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.errors import SinkWentBack
+from headrace.model.errors import SinkUnavailable, SinkWentBack
 from sinks.base import Place
 from sinks.contract.story import ORDERS, at, order
 from sinks.elasticsearch import ElasticsearchSink
@@ -74,6 +74,29 @@ def test_progress_is_not_written_over_an_index_that_was_put_back(
     assert sink.progress([PLACE]).get(PLACE, 0) == lacks
     batch(sink, 3)
     assert sink.progress([PLACE]) == {PLACE: 3}
+
+
+def test_progress_is_as_conditional_when_it_is_written_again(
+    server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try met a cluster that was away, and is put back until the second."""
+    batch(sink, 1)
+    index = progress_index(server)
+    server.ask("POST", f"/{index}/_refresh")
+    (kept,) = server.ask("GET", f"/{index}/_search?q=partition:0")["hits"]["hits"]
+    assert sink.progress([PLACE]) == {PLACE: 1}
+
+    def away(*_: object) -> None:
+        raise SinkUnavailable("it is away", code="ES_UNREACHABLE")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sink._progress._bulk, "send", away)
+        with pytest.raises(SinkUnavailable):
+            sink.settle({PLACE: 2})
+    server.ask("PUT", f"/{index}/_doc/{kept['_id']}", kept["_source"])
+    with pytest.raises(SinkWentBack):
+        sink.settle({PLACE: 2})
+    assert sink.progress([PLACE]) == {PLACE: 1}
 
 
 def test_a_place_that_had_no_progress_yet_holds_nothing_up(server: Server, sink: ElasticsearchSink) -> None:
