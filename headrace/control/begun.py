@@ -119,7 +119,7 @@ def registered(session: Session, name: str) -> None:
 
 def noted(registry: Registry) -> dict[str, Begun]:
     """Return by name what was begun and is not registered."""
-    with registry.begin() as session:
+    with registry.reading() as session:
         known = set(session.scalars(select(SourceEntry.name)))
         found = list(session.scalars(select(BegunEntry).order_by(BegunEntry.source)))
     return {one.source: _told(one) for one in found if one.source not in known}

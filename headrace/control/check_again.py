@@ -48,5 +48,5 @@ def _milder(finding: Finding) -> Finding:
 
 
 def _is_being_recovered(registry: Registry, entry: SourceEntry) -> bool:
-    with registry.begin() as session:
+    with registry.reading() as session:
         return session.get(RecoveryEntry, entry.name) is not None

@@ -59,7 +59,7 @@ def read_ends(registry: Registry, kafka: Kafka, entry: SourceEntry) -> None:
 
 
 def _known(registry: Registry, source: str, ids: Mapping[str, str]) -> _Ends:
-    with registry.begin() as session:
+    with registry.reading() as session:
         kept = session.scalars(select(EndEntry).where(EndEntry.source == source)).all()
     return {one.topic: one.ends for one in kept if ids.get(one.topic) == one.topic_id}
 

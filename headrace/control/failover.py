@@ -102,7 +102,7 @@ def open_fence(context: Context, connect: Connect, entry: SourceEntry, hold: Hol
     """
     registry = Registry(context.registry)
     now = registry.source(entry.name)
-    with registry.begin() as session:
+    with registry.reading() as session:
         recovers = session.get(RecoveryEntry, entry.name) is not None
     same = now.is_life_of(entry) and now.gap and now.timeline == entry.timeline
     if same and not recovers and moved(entry, hold) and not hold.active:

@@ -21,7 +21,7 @@ def have_go_on(context: Context, registry: Registry, source: str) -> list[str]:
     left = [entry.name for entry in registry.sinks(source) if is_withheld(context, entry.name)]
     if not left:
         return []
-    with registry.begin() as session:
+    with registry.reading() as session:
         if session.get(RecoveryEntry, source) is not None:
             return []
     switching = {run.plan.get("switching") for run in all_of(registry, source)}

@@ -31,7 +31,7 @@ def known_source(registry: Registry, name: str) -> str:
     Raises:
         UsageError: When none ever had it (``SOURCE_UNKNOWN``).
     """
-    with registry.begin() as session:
+    with registry.reading() as session:
         told = set(session.scalars(select(ResnapshotEntry.source).distinct()))
     known = told | {entry.name for entry in registry.sources()} | _journalled(registry, "source")
     if name not in known:
@@ -49,7 +49,7 @@ def known_sink(context: Context, registry: Registry, name: str) -> str:
     Raises:
         UsageError: When none ever had it (``SINK_UNKNOWN``).
     """
-    with registry.begin() as session:
+    with registry.reading() as session:
         told = set(session.scalars(select(DeadLetterEntry.sink).distinct()))
     told |= {path.name for path in context.dead_letters.glob("*") if path.is_dir()}
     known = told | {entry.name for entry in registry.sinks()} | _journalled(registry, "sink")
@@ -66,7 +66,7 @@ def known_table(registry: Registry, table: TableId) -> str:
     Raises:
         UsageError: When none of that name is known (``TABLE_UNKNOWN``).
     """
-    with registry.begin() as session:
+    with registry.reading() as session:
         known = set(session.scalars(select(DeadLetterEntry.table).distinct()))
         known |= {str(entry.schema.table) for entry in session.scalars(select(SourceTableEntry))}
         for entry in session.scalars(select(JournalEntry).where(JournalEntry.subject.like("source %"))):
@@ -96,6 +96,6 @@ def refuse_without_sources(context: Context) -> None:
 
 
 def _journalled(registry: Registry, kind: str) -> set[str]:
-    with registry.begin() as session:
+    with registry.reading() as session:
         subjects = session.scalars(select(JournalEntry.subject).distinct()).all()
     return {name for found, _, name in (subject.partition(" ") for subject in subjects) if found == kind}

@@ -24,7 +24,7 @@ def named(kept: Mapping[str, Any] | None) -> set[TableId]:
 
 def newcomers(registry: Registry, entry: SourceEntry) -> list[TableId]:
     """Return the tables that the last look saw, that are not captured and that nobody has declined."""
-    with registry.begin() as session:
+    with registry.reading() as session:
         seen = session.get(WatchEntry, entry.name)
     if seen is None or entry.left_out is None:
         return []

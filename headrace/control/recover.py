@@ -110,7 +110,7 @@ def plan(context: Context, name: str) -> Recovery:
     registry = Registry(context.registry)
     entry = registry.source(name)
     tables = [table.schema.table for table in entry.tables]
-    with registry.begin() as session:
+    with registry.reading() as session:
         run = session.get(RecoveryEntry, name)
     return Recovery(
         source=name,
@@ -249,7 +249,7 @@ def _only(context: Context, name: str) -> Iterator[None]:
 def _begin(context: Context, registry: Registry, name: str, say: Say) -> Job:
     """Return the recovery that was interrupted, or a new one; from here on the source is not green."""
     entry = registry.source(name)
-    with registry.begin() as session:
+    with registry.reading() as session:
         run = session.get(RecoveryEntry, name)
     _refuse(context, entry, begun=run is not None)  # also before the sinks' queries are stopped
     job = Job(context, name, registry, say)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import create_engine, event, func, inspect, select, text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session, sessionmaker
@@ -57,6 +57,7 @@ __all__ = [
 _VERSION = 12
 _OLDER = tuple(range(1, _VERSION))
 """Versions that lack only tables, which are made, and columns, which are added."""
+_READING = "reading"
 _LARGEST = 2**63 - 1
 """The largest number that SQLite knows."""
 _EPOCH_BEGINNING_S = 1_767_225_600  # 2026-01-01
@@ -91,8 +92,13 @@ class Registry:
         )
         event.listen(self._engine, "connect", _configure)
         # One writer at a time, also for what is decided by a read before it, such as the next epoch.
-        event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        event.listen(self._engine, "begin", _begin)
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
+        reading = self._engine.execution_options(**{_READING: True})
+        self._readings = sessionmaker(reading, expire_on_commit=False)
+        with self.reading() as session:
+            if session.execute(text("PRAGMA user_version")).scalar() == _VERSION:
+                return
         with self.begin() as session:
             version = session.execute(text("PRAGMA user_version")).scalar()
             fresh = version == 0 and not inspect(session.connection()).get_table_names()
@@ -116,6 +122,15 @@ class Registry:
         except DatabaseError as error:
             raise self._unusable(error.orig) from error
 
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Open a transaction that changes nothing: it waits for nobody, and nobody waits for it."""
+        try:
+            with self._readings() as session, session.begin():
+                yield session
+        except DatabaseError as error:
+            raise self._unusable(error.orig) from error
+
     def _from_json(self, value: str) -> object:
         try:
             return json.loads(value)
@@ -135,7 +150,7 @@ class Registry:
         Raises:
             UsageError: When there is none of that name (``SOURCE_UNKNOWN``).
         """
-        with self.begin() as session:
+        with self.reading() as session:
             found = session.get(SourceEntry, name)
         if found is None:
             known = ", ".join(entry.name for entry in self.sources()) or "none"
@@ -146,7 +161,7 @@ class Registry:
 
     def sources(self) -> list[SourceEntry]:
         """Return all sources by name."""
-        with self.begin() as session:
+        with self.reading() as session:
             return list(session.scalars(select(SourceEntry).order_by(SourceEntry.name)))
 
     def only_source(self) -> SourceEntry:
@@ -171,7 +186,7 @@ class Registry:
         Raises:
             UsageError: When there is none of that name (``SINK_UNKNOWN``).
         """
-        with self.begin() as session:
+        with self.reading() as session:
             found = session.get(SinkEntry, name)
         if found is None:
             known = ", ".join(entry.name for entry in self.sinks()) or "none"
@@ -181,7 +196,7 @@ class Registry:
     def sinks(self, source: str | None = None) -> list[SinkEntry]:
         """Return all sinks by name, or those of one source."""
         query = select(SinkEntry).order_by(SinkEntry.name)
-        with self.begin() as session:
+        with self.reading() as session:
             return list(session.scalars(query if source is None else query.where(SinkEntry.source == source)))
 
     def incomplete(self, sink: str, firsts: Mapping[str, int]) -> None:
@@ -253,7 +268,7 @@ class Registry:
     def journal(self, subject: str | None = None, *, limit: int = 100) -> list[JournalEntry]:
         """Return the newest lines of the journal, oldest first, of all or of one subject: ``source shop``."""
         query = select(JournalEntry).order_by(JournalEntry.id.desc()).limit(min(limit, _LARGEST))
-        with self.begin() as session:
+        with self.reading() as session:
             found = session.scalars(
                 query if subject is None else query.where(JournalEntry.subject == subject)
             ).all()
@@ -336,6 +351,14 @@ def _make_private(path: Path) -> None:
         finally:
             Path(draft).unlink()
     path.chmod(0o600)
+
+
+def _begin(connection: Connection) -> None:
+    if connection.get_execution_options().get(_READING):
+        connection.exec_driver_sql("PRAGMA query_only = ON")  # each transaction has a connection of its own
+        connection.exec_driver_sql("BEGIN")
+    else:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:

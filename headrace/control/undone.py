@@ -119,7 +119,7 @@ def begun_targets(registry: Registry, sink: str) -> list[SourceTableEntry]:
 
 def begun_sinks(registry: Registry) -> dict[str, SinkEntry]:
     """Return by name the sinks that were begun and are not registered; they are in no registry."""
-    with registry.begin() as session:
+    with registry.reading() as session:
         known = {"", *session.scalars(select(SinkEntry.name))}
         names = set(session.scalars(select(BegunTargetEntry.sink).distinct())) - known
     return {name: _sink(_of(registry, name)) for name in sorted(names)}
@@ -137,7 +137,7 @@ def named_sink(registry: Registry, name: str) -> SinkEntry:
 
 def _of(registry: Registry, sink: str) -> list[BegunTargetEntry]:
     query = select(BegunTargetEntry).where(BegunTargetEntry.sink == sink).order_by(BegunTargetEntry.topic)
-    with registry.begin() as session:
+    with registry.reading() as session:
         return list(session.scalars(query))
 
 

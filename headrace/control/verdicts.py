@@ -308,7 +308,7 @@ def follow_types(
 def standing(registry: Registry, source: str) -> Sequence[VerdictEntry]:
     """Return every verdict that stands upon tables of a source."""
     query = select(VerdictEntry).where(VerdictEntry.source == source).order_by(VerdictEntry.first_ms)
-    with registry.begin() as session:
+    with registry.reading() as session:
         return list(session.scalars(query))
 
 

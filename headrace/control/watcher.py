@@ -99,7 +99,7 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
                 hint="Run the same command again.",
             )
         entry = now
-        with registry.begin() as session:
+        with registry.reading() as session:
             kept = session.get(WatchEntry, entry.name)
         before = Emptied.of(kept.emptied if kept else {})
         ends = ends_now(kafka, before)
@@ -370,7 +370,7 @@ def main(context_file: str, engine_file: str) -> int:
     alive = Path(context_file).with_name(BEAT)
     while os.getppid() == guardian:  # an orphan would watch for ever
         beat(alive)
-        with registry.begin() as session:
+        with registry.reading() as session:
             names = set(session.scalars(select(SourceEntry.name)))
         for name in names - guards.keys():
             guards[name] = _Guard(context, name)

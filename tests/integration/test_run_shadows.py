@@ -68,12 +68,13 @@ class Beside:
         return {(found.state, found.remedy) for found in tables if found.table == "public.things"}
 
     def lost(self) -> None:
-        """Have the stores hold rows that the database does not, of which nobody was told."""
+        """Have the targets condemned, and the stores hold rows that the database does not, untold."""
         self.mirror.settle()
         self.mirror.database.run(
             f"INSERT INTO things SELECT i, 'goes' FROM generate_series(10001, {10000 + LOST}) i"
         )
         self.mirror.settle()
+        self.condemned()  # before the watcher sees what comes: the older verdict is the one that is told
         self.mirror.database.run(
             f"ALTER PUBLICATION headrace_{NAME} DROP TABLE things",
             "DELETE FROM things WHERE id > 10000",
@@ -149,7 +150,6 @@ def beside(stack: RunningStack) -> Iterator[Beside]:
 
 def test_an_abort_of_an_unfinished_run_leaves_nothing_of_its_shadows(beside: Beside) -> None:
     beside.lost()
-    beside.condemned()
     before, served = beside.told(), beside.stored()
     assert all(len(keys) == 300 + LOST for keys in served.values())
     beside.headrace("resnapshot", "abort", beside.unfinished())
@@ -162,7 +162,6 @@ def test_an_abort_of_an_unfinished_run_leaves_nothing_of_its_shadows(beside: Bes
 
 def test_an_abort_while_a_sink_rests_leaves_nothing_of_the_shadows(beside: Beside) -> None:
     beside.lost()
-    beside.condemned()
     before, served = beside.told(), beside.stored()
     beside.mirror.pause("cache")
     run = runs.start(beside.mirror.context, NAME, tables=[TableId("public", "things")])
@@ -185,7 +184,6 @@ def test_an_abort_while_a_sink_rests_leaves_nothing_of_the_shadows(beside: Besid
 
 def test_what_a_store_that_was_away_at_an_abort_keeps_is_removed_by_the_next_run(beside: Beside) -> None:
     beside.lost()
-    beside.condemned()
     run = beside.unfinished()
     with redis_locked(beside.mirror.stack):
         beside.headrace("resnapshot", "abort", run)
@@ -197,7 +195,6 @@ def test_what_a_store_that_was_away_at_an_abort_keeps_is_removed_by_the_next_run
 
 def test_an_unfinished_run_whose_table_another_has_read_leaves_no_shadow(beside: Beside) -> None:
     beside.lost()
-    beside.condemned()
     run = beside.unfinished()
     beside.headrace("resnapshot", NAME, "public.things", "--sweep-many")
     ended = json.loads(beside.headrace("resnapshot", "show", run, "--json"))
@@ -208,7 +205,6 @@ def test_an_unfinished_run_whose_table_another_has_read_leaves_no_shadow(beside:
 
 def test_a_recovery_leaves_no_shadow_of_the_life_before(beside: Beside) -> None:
     beside.lost()
-    beside.condemned()
     run = beside.unfinished()
     beside.headrace("recover", NAME)
     assert json.loads(beside.headrace("resnapshot", "show", run, "--json"))["state"] == "aborted"
@@ -228,7 +224,6 @@ def test_columns_that_change_while_shadows_wait_are_in_what_is_served_then(
     beside: Beside, statement: str
 ) -> None:
     beside.lost()
-    beside.condemned()
     beside.unfinished()
     beside.mirror.database.run(
         f"ALTER TABLE things {statement}", "UPDATE things SET n = '2147483647' WHERE id = 3"
@@ -291,7 +286,6 @@ def test_a_table_that_is_dropped_while_its_shadows_wait_leaves_nothing_of_them(b
 def test_a_sink_that_is_removed_takes_its_shadows_along(beside: Beside) -> None:
     """The last of this file: the stores are gone after it."""
     beside.lost()
-    beside.condemned()
     run = beside.unfinished()
     for short, name in zip(KINDS, SINKS, strict=True):
         sink.remove(beside.mirror.context, name, purge=True)

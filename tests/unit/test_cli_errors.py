@@ -87,7 +87,7 @@ def test_a_registry_that_cannot_be_made_and_one_that_is_damaged(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "chmod", refused)
-        told = error_of(run("journal", "--json"), "REGISTRY_UNUSABLE")
+        told = error_of(run("dlq", "list", "--json"), "REGISTRY_UNUSABLE")
     assert (f"ls -ld {home}" in told["hint"], "Operation not permitted" in told["message"]) == (True, True)
     (home / "registry.db").write_bytes(b"no database at all" * 100)
     told = error_of(run("journal", "--json"), "REGISTRY_UNUSABLE")
@@ -114,7 +114,7 @@ def test_a_registry_that_somebody_holds(home: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("headrace.control.registry._configure", impatient)
     with closing(sqlite3.connect(home / "registry.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        told = error_of(run("journal", "--json"), "REGISTRY_UNUSABLE")
+        told = error_of(run("dlq", "list", "--json"), "REGISTRY_UNUSABLE")
     assert told["hint"] == f"Another process holds it: fuser -v {home}/registry.db"
 
 

@@ -212,6 +212,18 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
         assert session.execute(text("PRAGMA user_version")).scalar() == 12
 
 
+def test_who_reads_waits_for_nobody_and_changes_nothing(tmp_path: Path) -> None:
+    """Also while another process is in the middle of a change; it is opened in that time, too."""
+    registry = Registry(tmp_path / "r.db")
+    registry.note("source shop", "added")
+    with registry.begin() as session:
+        session.execute(text("DELETE FROM journal"))
+        assert len(Registry(tmp_path / "r.db").journal()) == 1
+    assert registry.journal() == []
+    with pytest.raises(EnvironmentError_), registry.reading() as session:
+        session.execute(text("DELETE FROM topics"))
+
+
 def test_two_processes_may_open_a_new_registry_at_once(tmp_path: Path) -> None:
     code = "import sys, pathlib, headrace.control.registry as r; r.Registry(pathlib.Path(sys.argv[1]))"
     runs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "r.db")]) for _ in range(4)]

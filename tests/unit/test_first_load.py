@@ -220,14 +220,23 @@ def test_who_finds_a_first_load_ended_beside_another_says_nothing_that_is_healed
 
         @contextmanager
         def begin(self) -> Iterator[Any]:
+            self.comes_between()
+            with super().begin() as session:
+                yield session
+
+        @contextmanager
+        def reading(self) -> Iterator[Any]:
+            self.comes_between()
+            with super().reading() as session:
+                yield session
+
+        def comes_between(self) -> None:
             self.left -= 1
             if self.left == 0:
                 assert first_load.note_loaded(registry, kafka, nothing, entry)
                 assert {found.code for found in standing(registry, "shop")} == {RESTARTED, UNARRIVED}
                 for topic in (A, B):
                     healed(registry, "shop", topic, "", 2**53)
-            with super().begin() as session:
-                yield session
 
     slow = Slow(tmp_path / "registry.db")
     slow.left = step + 1

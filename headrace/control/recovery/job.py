@@ -41,7 +41,7 @@ class Job:
     @property
     def run(self) -> RecoveryEntry:
         """Return the recovery as it stands in the registry now."""
-        with self.registry.begin() as session:
+        with self.registry.reading() as session:
             return session.get_one(RecoveryEntry, self.name)
 
     @property

@@ -25,7 +25,7 @@ def reread(registry: Registry, source: str) -> Passed:
     """
     tables = registry.source(source).tables
     query = select(ResnapshotEntry).where(ResnapshotEntry.source == source)
-    with registry.begin() as session:
+    with registry.reading() as session:
         runs = session.scalars(query.order_by(ResnapshotEntry.begun_ms)).all()
     found: dict[str, tuple[list[int], list[int]]] = {}
     for run in runs:

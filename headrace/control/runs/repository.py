@@ -131,7 +131,7 @@ def insert(
 def refuse_busy(registry: Registry, source: str, topics: Sequence[str]) -> None:
     """Refuse what :func:`insert` would refuse now (``RESNAPSHOT_TABLE_BUSY``)."""
     known = registry.source(source).tables, registry.sinks(source)
-    with registry.begin() as session:
+    with registry.reading() as session:
         _refuse_busy(session, source, topics, *known)
 
 
@@ -158,7 +158,7 @@ def overtaken(registry: Registry, run: ResnapshotEntry) -> list[ResnapshotEntry]
     """
     topics = {table.topic for table in registry.source(run.source).tables}
     sinks = {sink.name for sink in registry.sinks(run.source)}
-    with registry.begin() as session:
+    with registry.reading() as session:
         unfinished = list(session.scalars(_among(run.source, (Phase.UNFINISHED,))))
     return [
         other
@@ -227,7 +227,7 @@ def run_of(registry: Registry, name: str) -> ResnapshotEntry:
     Raises:
         UsageError: When there is none or several (``RESNAPSHOT_UNKNOWN``).
     """
-    with registry.begin() as session:
+    with registry.reading() as session:
         found = session.scalars(select(ResnapshotEntry).where(ResnapshotEntry.id.startswith(name))).all()
     if len(found) != 1 or not name:
         which = "no run" if not found else f"{len(found)} runs"
@@ -240,7 +240,7 @@ def run_of(registry: Registry, name: str) -> ResnapshotEntry:
 def all_of(registry: Registry, source: str | None = None) -> list[ResnapshotEntry]:
     """Return runs, the newest first."""
     query = select(ResnapshotEntry).order_by(ResnapshotEntry.begun_ms.desc())
-    with registry.begin() as session:
+    with registry.reading() as session:
         return list(
             session.scalars(query if source is None else query.where(ResnapshotEntry.source == source))
         )
@@ -248,7 +248,7 @@ def all_of(registry: Registry, source: str | None = None) -> list[ResnapshotEntr
 
 def active(registry: Registry, source: str) -> list[ResnapshotEntry]:
     """Return the runs that are under way, the oldest first."""
-    with registry.begin() as session:
+    with registry.reading() as session:
         return list(session.scalars(_among(source, ACTIVE)))
 
 
