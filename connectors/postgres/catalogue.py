@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -12,6 +12,7 @@ from psycopg.rows import DictRow
 
 from connectors.base import Columns, Keys
 from connectors.postgres.computed import can_be_told
+from connectors.postgres.left_out import Number
 from connectors.postgres.names import with_natives
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.tree import with_leaves
@@ -118,7 +119,7 @@ WITH RECURSIVE resolved AS (
     FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
 )
-SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
+SELECT r.attrelid::bigint AS oid, r.attnum::int AS number, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
@@ -217,7 +218,11 @@ def rekeyed_now(connection: Session, schemas: Sequence[TableSchema]) -> dict[Tab
 
 
 def read_tables(
-    connection: Session, tables: Sequence[TableId], declared: Keys, leave_out: Columns
+    connection: Session,
+    tables: Sequence[TableId],
+    declared: Keys,
+    leave_out: Columns,
+    numbers: Collection[Number] = (),
 ) -> list[TableSchema]:
     """Return the tables' schemas in the order asked for; ``extra["excluded"]`` names what is left out.
 
@@ -226,11 +231,12 @@ def read_tables(
         tables: Which tables.
         declared: Keys that stand for the primary keys.
         leave_out: Columns that somebody has chosen to leave out.
+        numbers: The same by their numbers, as far as they are known.
 
     Raises:
         SourceError: When a table does not exist or has no usable key.
     """
-    described, keys = _describe(connection, tables, leave_out, declared)
+    described, keys = _describe(connection, tables, leave_out, numbers, declared)
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
@@ -251,14 +257,18 @@ def read_tables(
 
 
 def columns_left_out(
-    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+    connection: Session,
+    tables: Sequence[TableId],
+    leave_out: Columns,
+    declared: Keys,
+    numbers: Collection[Number] = (),
 ) -> Left:
     """Return per table the columns that cannot be captured, and why.
 
     The reason is one of :data:`LEFT_OUT` or, for a column that is captured, a sentence on which of its
     values do not arrive as they are.
     """
-    described, _ = _describe(connection, tables, leave_out, declared)
+    described, _ = _describe(connection, tables, leave_out, numbers, declared)
     left: Left = {}
     for table, columns in described.items():
         for row in columns:
@@ -281,7 +291,11 @@ def _located(
 
 
 def _describe(
-    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+    connection: Session,
+    tables: Sequence[TableId],
+    leave_out: Columns,
+    numbers: Collection[Number],
+    declared: Keys,
 ) -> tuple[dict[TableId, list[DictRow]], dict[TableId, tuple[str, ...]]]:
     located = oids(connection, tables)
     names = {oid: table for table, oid in located.items()}
@@ -292,7 +306,8 @@ def _describe(
     keys = {table: tuple(declared.get(table, primary[table])) for table in tables}
     for row in rows(connection, _COLUMNS, list(names)):
         table = names[row["oid"]]
-        row["chosen"] = row["name"] in leave_out.get(table, ())
+        known = (table, row["oid"], row["number"]) in numbers
+        row["chosen"] = known or row["name"] in leave_out.get(table, ())
         row["in_key"] = row["name"] in keys[table]
         described.setdefault(table, []).append(row)
     for columns in described.values():

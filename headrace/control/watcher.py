@@ -42,6 +42,7 @@ from headrace.control.follow import note_unfollowed
 from headrace.control.gap import gap_between
 from headrace.control.history import moved
 from headrace.control.kafka import Kafka
+from headrace.control.keep_out import keep_out
 from headrace.control.left_resting import have_go_on
 from headrace.control.looks import BEAT, LOOKS_EVERY_S, beat, note_look
 from headrace.control.newcomers import listed
@@ -53,6 +54,7 @@ from headrace.control.unattended import moved_on
 from headrace.control.verdicts import REFRESHED, State, Verdict, made_anew, over, record, standing
 from headrace.model.errors import HeadraceError, StackError, UsageError
 from headrace.model.pasted import command
+from headrace.model.schema import TableId
 
 __all__ = ["between_looks", "look_now", "main"]
 
@@ -265,6 +267,7 @@ class _Guard(threading.Thread):
         self._revival = Revival()
         self._kafka = Kafka(context.kafka_bootstrap)
         self._watch: Watch | None = None
+        self._kept_out: Mapping[TableId, tuple[str, ...]] = {}
 
     def run(self) -> None:
         threading.Thread(target=self._give_way, name=f"way-{self._source}", daemon=True).start()
@@ -286,6 +289,7 @@ class _Guard(threading.Thread):
                     capture, self._watch = now, source_of(self._context, entry).watch(now)
                 sight = _look(self._context, self._registry, self._kafka, entry, self._watch)
                 pause = LOOKS_EVERY_S
+                self._keep_out(sight)
                 self._gap(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
                 have_go_on(self._context, self._registry, entry.name)
@@ -317,6 +321,12 @@ class _Guard(threading.Thread):
         """Return whether a look has been under way for too long."""
         began = self.began
         return began is not None and time.monotonic() - began > _HANGS_AFTER_S
+
+    def _keep_out(self, sight: Sight) -> None:
+        """Have the connector leave out what is left out, whatever its name is now."""
+        now = sight.renamed
+        if now in ({}, self._kept_out) or keep_out(self._context, self._registry, self._source, now):
+            self._kept_out = now
 
     def _gap(self, entry: SourceEntry, capture: Capture, sight: Sight) -> None:
         """Note a gap in the source's history as soon as it is there."""
