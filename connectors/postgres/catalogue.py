@@ -77,7 +77,7 @@ ORDER BY 1, 2
 """
 
 _OIDS = """
-SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid
+SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid, c.relkind IN ('r', 'p') AS is_table
 FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
 JOIN pg_namespace n ON n.nspname = wanted.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
@@ -146,9 +146,10 @@ def list_tables(connection: Session, schemas: Sequence[str]) -> list[TableId]:
     return [TableId(row["schema"], row["name"]) for row in rows(connection, _TABLES, list(schemas))]
 
 
-def oids(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
-    """Return the object ids of those ``tables`` that exist, whatever kind of relation they are."""
-    return {table: row["oid"] for table, row in _located(connection, _OIDS, tables).items()}
+def oids(connection: Session, tables: Sequence[TableId], *, of_any_kind: bool = False) -> dict[TableId, int]:
+    """Return the object ids of those ``tables`` that exist; ``of_any_kind``: views and their like, too."""
+    located = _located(connection, _OIDS, tables)
+    return {table: row["oid"] for table, row in located.items() if row["is_table"] or of_any_kind}
 
 
 def sizes(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:

@@ -33,6 +33,7 @@ _TABLES = with_bounds(
         with_guards(
             with_natives("""
 SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
+  (SELECT k.relkind::text FROM pg_class k WHERE k.relnamespace = n.oid AND k.relname = w.name) AS bearer,
   c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
       OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
   (SELECT jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, native_of(a),
@@ -147,7 +148,7 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
 FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_namespace n ON n.nspname = w.schema
-LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
 """)
         )
     )

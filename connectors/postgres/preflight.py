@@ -136,7 +136,7 @@ def check_tables(
             "SOURCE_NO_TABLES", "No table was found to capture.", "Name them with --table schema.name."
         )
         return
-    located = oids(connection, tables)
+    located = oids(connection, tables, of_any_kind=True)
     described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
     left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []

@@ -14,6 +14,7 @@ from headrace.model.schema import TableSchema
 __all__ = ["identified", "refused", "taken_back", "wrong_now"]
 
 _GONE = "the publication lacks the table: it was dropped, renamed or moved to another schema"
+_BEARERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
 def wrong_now(
@@ -29,7 +30,9 @@ def wrong_now(
     """
     table = schema.table
     if now["oid"] is None:
-        yield Trouble(table, "TABLE_GONE", True, _GONE, lasts=True)
+        bearer = _BEARERS.get(now["bearer"], "something else") if now["bearer"] else ""
+        said = f"{_GONE}; {bearer} has its name now" if bearer else _GONE
+        yield Trouble(table, "TABLE_GONE", True, said, lasts=True)
         return
     if now["member"] is None:
         said, mend = "the publication lacks the table", ""
