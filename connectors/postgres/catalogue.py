@@ -28,7 +28,7 @@ from connectors.row_count import RowCount
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
 from headrace.model.pasted import word
-from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from headrace.model.schema import Column, Digits, LogicalType, TableId, TableSchema
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -43,6 +43,7 @@ __all__ = [
     "Left",
     "columns_left_out",
     "count_rows",
+    "digits",
     "estimate_rows",
     "list_tables",
     "missing_now",
@@ -282,6 +283,18 @@ def columns_left_out(
             if why:
                 left.setdefault(table, []).append((row["name"], row["native"], why))
     return left
+
+
+def digits(
+    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+) -> dict[TableId, dict[str, Digits]]:
+    """Return the numerics of each table, captured or not, with their digits."""
+    described, _ = _describe(connection, tables, leave_out, (), declared)
+    found: dict[TableId, dict[str, Digits]] = {}
+    for table, columns in described.items():
+        numerics = [one for one in map(_column, columns) if one and one.type is LogicalType.NUMERIC]
+        found[table] = {column.name: (column.precision, column.scale) for column in numerics}
+    return found
 
 
 def _located(

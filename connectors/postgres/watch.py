@@ -23,7 +23,7 @@ from connectors.postgres.session import BY_INDEX, Session, connect, define, iden
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
 from headrace.model.errors import SourceError
-from headrace.model.schema import TableId, TableSchema, declared_keys
+from headrace.model.schema import Digits, TableId, TableSchema, declared_keys
 
 __all__ = ["PostgresWatch"]
 
@@ -60,6 +60,7 @@ class PostgresWatch:
         self._learnt: list[Any] = []
         self._full: Mapping[TableId, list[str]] = {}
         self._columns: dict[TableId, tuple[str, ...]] = {}
+        self._digits: dict[TableId, dict[str, Digits]] = {}
         self._ancestry: dict[int, Mapping[int, int] | None] = {}
 
     def look(self, known: Mapping[str, Any]) -> Sight:
@@ -121,7 +122,9 @@ class PostgresWatch:
         back = _BACK if known_mark is not None and (mark or 0) < known_mark else ""
         renamed = left_out.renamed(self._leave_out, facts.tables, chosen)
         parted = tuple(table for table, row in facts.tables.items() if row["kind"] == "p")
-        return Sight(told, troubles, hold, self._columns, others, parted, back, gave_way, renamed)
+        return Sight(
+            told, troubles, hold, self._columns, others, parted, back, gave_way, renamed, self._digits
+        )
 
     def close(self) -> None:
         with self._turn:
@@ -219,9 +222,9 @@ class PostgresWatch:
         self._learnt = shapes
         self._full = identity.wanting(connection, self._capture.tables)
         there = [table for table, now in facts.tables.items() if now["oid"] is not None]
-        left = catalogue.columns_left_out(
-            connection, there, self._leave_out, declared_keys(self._capture.tables), numbers
-        )
+        declared = declared_keys(self._capture.tables)
+        left = catalogue.columns_left_out(connection, there, self._leave_out, declared, numbers)
+        self._digits = catalogue.digits(connection, there, self._leave_out, declared)
         self._columns = {}
         for table in there:
             # What only lacks its replica identity is a trouble of its own, not a column that is gone.
