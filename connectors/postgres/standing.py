@@ -60,6 +60,7 @@ def wrong_now(
         said = f"the table's key is ({listed}) now: other rows are meant than those mirrored"
         yield Trouble(table, "KEY_CHANGED", True, said, lasts=True)
         return
+    yield from _namesakes(schema, now)
     yield from _unlogged(schema, now)
     yield from _ambiguous(schema, now, facts.version)
     yield from _identity(schema, now, full, facts.version)
@@ -67,6 +68,14 @@ def wrong_now(
 
 def _has_another_key(schema: TableSchema, now: Mapping[str, Any]) -> bool:
     return not schema.declared and bool(now["key"]) and set(now["key"]) != set(schema.key)
+
+
+def _namesakes(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
+    for name, (other, what) in (now["namesakes"] or {}).items():
+        if name in schema.by_name:
+            said = f"the type of column {name} has a namesake, {other}: the connector mixes them up"
+            mend = f'ALTER {what} {other} RENAME TO "…";'
+            yield Trouble(schema.table, "TYPE_NAMESAKE", True, said, mend, lasts=True)
 
 
 def _unlogged(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:

@@ -180,6 +180,20 @@ def test_more_digits_of_a_numeric_are_followed_before_a_store_has_to_refuse_them
 
 
 @pytest.mark.deep
+def test_a_namesake_that_came_later_is_mended_as_it_is_told(mirror: Mirror) -> None:
+    """The watcher has to see it come and go, and three stores are filled anew."""
+    until(lambda: mirror.in_sync)
+    mirror.database.run('CREATE TABLE public."numeric" (id int PRIMARY KEY)')
+    until(lambda: any('has a namesake, public."numeric"' in why for why in reasons(mirror, "prices")))
+    mirror.database.run(
+        'ALTER TABLE public."numeric" RENAME TO another', "INSERT INTO prices VALUES (2, 2.5)"
+    )
+    refresh(mirror)
+    mirror.settle()
+    assert [str(rows["2"]["amount"]) for rows in mirror.stored("prices").values()] == ["2.50"] * 3
+
+
+@pytest.mark.deep
 def test_a_table_that_is_dropped_and_made_anew_is_noticed_and_followed(mirror: Mirror) -> None:
     until(lambda: mirror.in_sync)
     mirror.database.run("DROP TABLE things")
