@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,10 +13,13 @@ import pytest
 from connectors.base import Capture
 from connectors.postgres import PostgresSource
 from headrace.config.source import SourceSettings
+from headrace.control.alone import alone
 from headrace.control.capture import source_of
 from headrace.control.columns import compare
+from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.entries import WatchEntry
+from headrace.control.keep_out import keep_out
 from headrace.control.registry import Registry
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
@@ -53,6 +57,15 @@ def excluded(source: PostgresSource, capture: Capture) -> set[str]:
     patterns = source.properties(capture)["column.exclude.list"].split(",")
     every = ("id", "name", "notes", "password_hash", "pw_hash", "secret")
     return {one for one in every if any(re.fullmatch(told, f"public.users.{one}") for told in patterns)}
+
+
+@contextmanager
+def patched_connect(monkeypatch: pytest.MonkeyPatch, has: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Have a worker answer that has a connector with these properties; yield them as they become."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Connect, "config", lambda self, name: dict(has))
+        patch.setattr(Connect, "reconfigure", lambda self, name, told: has.update(told))
+        yield has
 
 
 def test_it_stays_left_out_under_every_name_that_it_is_given(database: Database) -> None:
@@ -98,7 +111,7 @@ def test_it_stays_left_out_under_every_name_that_it_is_given(database: Database)
 
 
 def test_nobody_follows_a_column_that_was_left_out_under_another_name(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context: Context = lonely(tmp_path)
     capture = register(context, "renamed", database.dsn, T, leave_out=SETTINGS.leave_out)
@@ -116,6 +129,17 @@ def test_nobody_follows_a_column_that_was_left_out_under_another_name(
             session.add(WatchEntry(source="renamed", facts=facts, at_ms=1))
         database.run("ALTER TABLE users RENAME password_hash TO pw_hash")
         assert compare(context, "renamed").tables == []
+        with patched_connect(monkeypatch, source.properties(capture)) as has:
+            seen = {T: ("pw_hash",)}
+            with alone(context, "renamed", "a test", lambda _: None):
+                assert not keep_out(context, registry, "renamed", seen), "somebody works on it"
+            assert "pw_hash" not in has["column.exclude.list"]
+            assert keep_out(context, registry, "renamed", seen)
+            assert "pw_hash" in has["column.exclude.list"]
+            assert "password_hash" in has["column.exclude.list"], "the connector may be behind"
+            assert keep_out(context, registry, "renamed", seen)
+        (noted,) = registry.journal("source renamed", limit=9)
+        assert noted.event == "columns left out under other names"
         database.run("ALTER TABLE users ADD COLUMN age int")
         (change,) = compare(context, "renamed").tables
         assert change.added == ("age",)
