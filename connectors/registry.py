@@ -43,11 +43,12 @@ def build(
     password: str | None = None,
     name: str | None = None,
     leave_out: Columns | None = None,
+    seen: Mapping[str, Any] | None = None,
 ) -> Source:
     """Build the source of ``kind`` at ``url``; connects lazily. ``password`` overrules the URL's.
 
     Its errors tell what to do about the source that is registered as ``name``. Columns to ``leave_out`` are
-    captured by nobody.
+    captured by nobody, whatever they are called since the last look, whose facts are ``seen``.
 
     Raises:
         UsageError: When the kind is unknown (``SOURCE_KIND_UNKNOWN``).
@@ -60,7 +61,7 @@ def build(
             code="SOURCE_KIND_UNKNOWN",
             hint=f"Kinds: {', '.join(KINDS)}.",
         ) from None
-    source: Source = getattr(import_module(module), made)(url, password, name, leave_out)
+    source: Source = getattr(import_module(module), made)(url, password, name, leave_out, seen)
     return source
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from connectors.base import Hold
-from headrace.model.schema import TableId
+from headrace.model.schema import Digits, TableId
 
 __all__ = ["Sight", "Trouble", "Watch"]
 
@@ -45,7 +45,9 @@ class Sight:
         troubles: What has changed since the look before, and what is wrong now.
         hold: What the database keeps for the connector.
         columns: Table → the names of the columns that would be captured now.
+        digits: Table → its numerics that would be captured now, with their digits.
         others: Tables of the captured schemas that are not captured.
+        renamed: Columns that were left out under another name than the one that they have now.
         gave_way: How many sessions of the connector were ended, for they kept others waiting for a lock.
         parted: Tables that are emptied with a word in the log, and their parts without.
         back: Why the database is an earlier state of the one that ``known`` is of; empty when it need not be.
@@ -59,6 +61,8 @@ class Sight:
     parted: tuple[TableId, ...] = ()
     back: str = ""
     gave_way: int = 0
+    renamed: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
+    digits: Mapping[TableId, Mapping[str, Digits]] = field(default_factory=dict)
 
 
 class Watch(Protocol):

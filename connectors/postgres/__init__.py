@@ -18,6 +18,7 @@ from connectors.postgres import (
     fence,
     history,
     identity,
+    left_out,
     owners,
     patience,
     preflight,
@@ -81,6 +82,7 @@ class PostgresSource:
         password: Used instead of one in ``dsn``; without either, ``PGPASSWORD`` or ``~/.pgpass`` may have it.
         name: What it is registered as; None while it is not.
         leave_out: Columns that are not to be captured.
+        seen: The facts of the last look: what is left out has numbers there.
     """
 
     kind = "postgres"
@@ -92,8 +94,11 @@ class PostgresSource:
         password: str | None = None,
         name: str | None = None,
         leave_out: Columns | None = None,
+        seen: Mapping[str, Any] | None = None,
     ) -> None:
         self._leave_out = leave_out or {}
+        self._numbers = left_out.numbers(self._leave_out, seen or {})
+        self._every_name = left_out.every_name(self._leave_out, seen or {})
         self._known = parameters(dsn) | ({} if password is None else {"password": password})
         self._lookup = PostgresLookup(self._known)
         self._session = partial(session, self._known, whose=name or "URL")
@@ -152,11 +157,12 @@ class PostgresSource:
         self, connection: Session, tables: Sequence[TableId], keys: Keys, mib: int
     ) -> tuple[TableId, ...]:
         """Return which of the tables, all of them fit, a run is to read."""
-        return _large(connection, catalogue.read_tables(connection, tables, keys, self._leave_out), mib)
+        read = catalogue.read_tables(connection, tables, keys, self._leave_out, self._numbers)
+        return _large(connection, read, mib)
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         with self._session() as connection:
-            return catalogue.read_tables(connection, tables, keys or {}, self._leave_out)
+            return catalogue.read_tables(connection, tables, keys or {}, self._leave_out, self._numbers)
 
     def refuse_taken(self, capture: Capture) -> None:
         with self._session() as connection:
@@ -220,7 +226,9 @@ class PostgresSource:
             used = {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
             version = info.server_version
         address = {**self._known, **used}
-        return connector_properties(capture, address, version=version, unread=unread)
+        return connector_properties(
+            capture, address, version=version, unread=unread, leave_out=self._every_name
+        )
 
     def fenced(self, capture: Capture, config: Mapping[str, str], timeline: int | None) -> dict[str, str]:
         known = self._known.get("dbname")

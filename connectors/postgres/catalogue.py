@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -12,6 +12,7 @@ from psycopg.rows import DictRow
 
 from connectors.base import Columns, Keys
 from connectors.postgres.computed import can_be_told
+from connectors.postgres.left_out import Number
 from connectors.postgres.names import with_natives
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.tree import with_leaves
@@ -27,7 +28,7 @@ from connectors.row_count import RowCount
 from headrace.model.errors import SourceError
 from headrace.model.finding import Finding
 from headrace.model.pasted import word
-from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from headrace.model.schema import Column, Digits, LogicalType, TableId, TableSchema
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -42,6 +43,7 @@ __all__ = [
     "Left",
     "columns_left_out",
     "count_rows",
+    "digits",
     "estimate_rows",
     "list_tables",
     "missing_now",
@@ -76,7 +78,7 @@ ORDER BY 1, 2
 """
 
 _OIDS = """
-SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid
+SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid, c.relkind IN ('r', 'p') AS is_table
 FROM unnest(%s::text[], %s::text[]) AS wanted(schema, name)
 JOIN pg_namespace n ON n.nspname = wanted.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
@@ -118,7 +120,7 @@ WITH RECURSIVE resolved AS (
     FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
 )
-SELECT r.attrelid::bigint AS oid, r.attname AS name, r.attnotnull AS required,
+SELECT r.attrelid::bigint AS oid, r.attnum::int AS number, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
@@ -145,9 +147,10 @@ def list_tables(connection: Session, schemas: Sequence[str]) -> list[TableId]:
     return [TableId(row["schema"], row["name"]) for row in rows(connection, _TABLES, list(schemas))]
 
 
-def oids(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
-    """Return the object ids of those ``tables`` that exist, whatever kind of relation they are."""
-    return {table: row["oid"] for table, row in _located(connection, _OIDS, tables).items()}
+def oids(connection: Session, tables: Sequence[TableId], *, of_any_kind: bool = False) -> dict[TableId, int]:
+    """Return the object ids of those ``tables`` that exist; ``of_any_kind``: views and their like, too."""
+    located = _located(connection, _OIDS, tables)
+    return {table: row["oid"] for table, row in located.items() if row["is_table"] or of_any_kind}
 
 
 def sizes(connection: Session, tables: Sequence[TableId]) -> dict[TableId, int]:
@@ -217,7 +220,11 @@ def rekeyed_now(connection: Session, schemas: Sequence[TableSchema]) -> dict[Tab
 
 
 def read_tables(
-    connection: Session, tables: Sequence[TableId], declared: Keys, leave_out: Columns
+    connection: Session,
+    tables: Sequence[TableId],
+    declared: Keys,
+    leave_out: Columns,
+    numbers: Collection[Number] = (),
 ) -> list[TableSchema]:
     """Return the tables' schemas in the order asked for; ``extra["excluded"]`` names what is left out.
 
@@ -226,11 +233,12 @@ def read_tables(
         tables: Which tables.
         declared: Keys that stand for the primary keys.
         leave_out: Columns that somebody has chosen to leave out.
+        numbers: The same by their numbers, as far as they are known.
 
     Raises:
         SourceError: When a table does not exist or has no usable key.
     """
-    described, keys = _describe(connection, tables, leave_out, declared)
+    described, keys = _describe(connection, tables, leave_out, numbers, declared)
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
@@ -251,14 +259,18 @@ def read_tables(
 
 
 def columns_left_out(
-    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+    connection: Session,
+    tables: Sequence[TableId],
+    leave_out: Columns,
+    declared: Keys,
+    numbers: Collection[Number] = (),
 ) -> Left:
     """Return per table the columns that cannot be captured, and why.
 
     The reason is one of :data:`LEFT_OUT` or, for a column that is captured, a sentence on which of its
     values do not arrive as they are.
     """
-    described, _ = _describe(connection, tables, leave_out, declared)
+    described, _ = _describe(connection, tables, leave_out, numbers, declared)
     left: Left = {}
     for table, columns in described.items():
         for row in columns:
@@ -273,6 +285,18 @@ def columns_left_out(
     return left
 
 
+def digits(
+    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+) -> dict[TableId, dict[str, Digits]]:
+    """Return the numerics of each table, captured or not, with their digits."""
+    described, _ = _describe(connection, tables, leave_out, (), declared)
+    found: dict[TableId, dict[str, Digits]] = {}
+    for table, columns in described.items():
+        numerics = [one for one in map(_column, columns) if one and one.type is LogicalType.NUMERIC]
+        found[table] = {column.name: (column.precision, column.scale) for column in numerics}
+    return found
+
+
 def _located(
     connection: Session, statement: LiteralString, tables: Sequence[TableId]
 ) -> dict[TableId, DictRow]:
@@ -281,7 +305,11 @@ def _located(
 
 
 def _describe(
-    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+    connection: Session,
+    tables: Sequence[TableId],
+    leave_out: Columns,
+    numbers: Collection[Number],
+    declared: Keys,
 ) -> tuple[dict[TableId, list[DictRow]], dict[TableId, tuple[str, ...]]]:
     located = oids(connection, tables)
     names = {oid: table for table, oid in located.items()}
@@ -292,7 +320,8 @@ def _describe(
     keys = {table: tuple(declared.get(table, primary[table])) for table in tables}
     for row in rows(connection, _COLUMNS, list(names)):
         table = names[row["oid"]]
-        row["chosen"] = row["name"] in leave_out.get(table, ())
+        known = (table, row["oid"], row["number"]) in numbers
+        row["chosen"] = known or row["name"] in leave_out.get(table, ())
         row["in_key"] = row["name"] in keys[table]
         described.setdefault(table, []).append(row)
     for columns in described.values():

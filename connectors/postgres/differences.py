@@ -72,13 +72,27 @@ def changed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]
             yield Trouble(schema.table, "COLUMN_AWAY", True, what)
     yield from _labels(schema, captured, before, now)
     yield from _renamed(schema, before, now)
-    rewritten = [
-        column[_NAME]
+    if moved:
+        yield from _rewritten(schema, was, are)
+
+
+def _rewritten(schema: TableSchema, was: Table, are: Table) -> Iterator[Trouble]:
+    """Yield when the rows were rewritten, and values of captured columns with them."""
+    numbers = [
+        number
         for number, column in are.items()
-        if column[_NAME] in captured and number in was and _touched(was[number], column)
+        if column[_NAME] in schema.by_name and number in was and _touched(was[number], column)
     ]
-    if moved and rewritten:
-        what = f"its rows were rewritten and column {', '.join(rewritten)} with them"
+    # A store may be unable to take them as it is: reading them anew alone does not help.
+    counted = [
+        _RETYPED.format(name=are[number][_NAME], old=was[number][_NATIVE], new=are[number][_NATIVE])
+        for number in numbers
+        if are[number][_NAME] in schema.digits and was[number][_NATIVE] != are[number][_NATIVE]
+    ]
+    if counted:
+        yield Trouble(schema.table, "COLUMN_RETYPED", True, "; ".join(counted))
+    elif numbers:
+        what = f"its rows were rewritten and column {', '.join(are[n][_NAME] for n in numbers)} with them"
         yield Trouble(schema.table, "TABLE_REWRITTEN", True, what)
 
 

@@ -10,9 +10,11 @@ from psycopg.rows import DictRow
 
 from connectors.base import Capture
 from connectors.postgres.names import with_natives
+from connectors.postgres.namesakes import with_namesakes
 from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.session import Session, rows
 from connectors.postgres.tree import with_guards, with_leaves
+from connectors.postgres.types import CLAIMED
 from headrace.model.schema import TableId
 
 __all__ = ["Facts", "read_facts"]
@@ -31,8 +33,11 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS horizon,
 _TABLES = with_bounds(
     with_leaves(
         with_guards(
-            with_natives("""
+            with_namesakes(
+                with_natives("""
 SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
+  (SELECT k.relkind::text FROM pg_class k WHERE k.relnamespace = n.oid AND k.relname = w.name) AS bearer,
+  namesakes_of(c) AS namesakes,
   c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
       OR (pg_has_role(c.relowner, 'USAGE') AND NOT c.relforcerowsecurity)) AS filtered,
   (SELECT jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, native_of(a),
@@ -147,8 +152,9 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
 FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_roles r ON r.rolname = current_user
 LEFT JOIN pg_namespace n ON n.nspname = w.schema
-LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
 """)
+            )
         )
     )
 )
@@ -189,6 +195,6 @@ def read_facts(connection: Session, capture: Capture) -> Facts:
     found = rows(connection, _PUBLICATION, capture.connector)
     named = [schema.table for schema in capture.tables]
     schemas, names = [table.schema for table in named], [table.name for table in named]
-    read = rows(connection, _TABLES, capture.connector, capture.connector, schemas, names)
+    read = rows(connection, _TABLES, list(CLAIMED), capture.connector, capture.connector, schemas, names)
     tables = {TableId(row.pop("schema"), row.pop("name")): _with_counts(row) for row in read}
     return Facts(found[0] if found else None, tables, server["horizon"], server["version"], server["role"])

@@ -23,6 +23,7 @@ from connectors.postgres.glance import Glances, read_typed
 from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.leaves import check_identity, check_leaves, full_identity, limits_of
 from connectors.postgres.money import check_money, read_amounts
+from connectors.postgres.namesakes import with_namesakes
 from connectors.postgres.replica_identity import with_bounds
 from connectors.postgres.reread import why_unreadable
 from connectors.postgres.rights import check_rights
@@ -44,7 +45,8 @@ _NOBODYS = ("headrace", "information_schema", "pg_catalog", "pg_toast")
 
 _TABLES = with_bounds(
     with_leaves(
-        with_guards("""
+        with_guards(
+            with_namesakes("""
 SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS persistence,
        c.relispartition AS partition, c.relreplident::text AS identity,
        c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls
@@ -56,11 +58,7 @@ SELECT c.oid::bigint AS oid, c.relkind::text AS kind, c.relpersistence::text AS 
        has_schema_privilege(c.relnamespace, 'USAGE') AS reachable,
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS columns,
-       (SELECT json_object_agg(a.attname, o.typnamespace::regnamespace || '.' || quote_ident(o.typname))
-        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem
-        JOIN pg_type o ON o.typname = coalesce(e.typname, t.typname) AND o.typnamespace <> t.typnamespace
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-          AND (t.typnamespace <> c.relnamespace OR o.typname = ANY(%s::text[]))) AS namesakes,
+       namesakes_of(c) AS namesakes,
        p.indexrelid IS NOT NULL AS keyed, coalesce(k.condeferrable, false) AS deferrable,
        (SELECT (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
                 FROM unnest(u.indkey::int2[]) WITH ORDINALITY AS k(n, place)
@@ -108,6 +106,7 @@ LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary
 LEFT JOIN pg_constraint k ON k.conindid = p.indexrelid AND k.contype = 'p' AND k.conrelid = c.oid
 WHERE c.oid = ANY(%s::oid[])
 """)
+        )
     )
 )
 
@@ -136,7 +135,7 @@ def check_tables(
             "SOURCE_NO_TABLES", "No table was found to capture.", "Name them with --table schema.name."
         )
         return
-    located = oids(connection, tables)
+    located = oids(connection, tables, of_any_kind=True)
     described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
     left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []
@@ -240,7 +239,7 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
                 f"{table}: columns {twin} and {name} differ by case only, which the connector refuses.",
                 f"ALTER TABLE {table.quoted} RENAME COLUMN {quoted(name)} TO {quoted(name + '_2')};",
             )
-    for name, other in (row["namesakes"] or {}).items():
+    for name, (other, _) in (row["namesakes"] or {}).items():
         yield Finding.error(
             "SOURCE_TYPE_NAMESAKE",
             f"{table}: the type of column {name} has a namesake, {other}; the connector mixes them up and"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from connectors.base import BOUNDED_CONVERTER, Capture, most_bytes
+from connectors.base import BOUNDED_CONVERTER, Capture, Columns, most_bytes
 from connectors.postgres.fence import first_statements
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId, TableSchema
@@ -51,6 +51,7 @@ def connector_properties(
     *,
     version: int,
     unread: Collection[TableId] = (),
+    leave_out: Columns | None = None,
 ) -> dict[str, str]:
     """Return the properties of the Debezium connector.
 
@@ -59,6 +60,7 @@ def connector_properties(
         address: libpq parameters of the database; its password is not used.
         version: Of the server, as ``server_version_num`` tells it.
         unread: Tables that the initial snapshot leaves out.
+        leave_out: Columns that somebody left out, under each name that the log may have of them.
 
     Raises:
         UsageError: When the address is a socket path, which Java cannot reach (``SOURCE_URL_INVALID``),
@@ -87,7 +89,7 @@ def connector_properties(
         "connector.class": CONNECTOR_CLASS,
         "tasks.max": "1",
         **_database(address, host, capture, version),
-        **_scope(capture, unread),
+        **_scope(capture, unread, leave_out or {}),
         **_stream(capture, failover_slots=version >= FAILOVER_SLOTS),
         **_values(capture),
         **_kafka(capture),
@@ -166,18 +168,21 @@ def _database(address: Mapping[str, str], host: str, capture: Capture, version: 
     return {**properties, "database.password": capture.password} if capture.password else properties
 
 
-def _scope(capture: Capture, unread: Collection[TableId]) -> dict[str, str]:
+def _scope(capture: Capture, unread: Collection[TableId], leave_out: Columns) -> dict[str, str]:
     tables: Sequence[TableId] = [
         *(schema.table for schema in capture.tables),
         capture.signals,
         capture.heartbeat,
     ]
     read = [pattern(table.schema, table.name) for table in tables if table not in unread]
-    excluded = [
-        pattern(schema.table.schema, schema.table.name, column)
+    uncaptured = [
+        (schema.table, column)
         for schema in capture.tables
         for column in (*schema.extra.get("excluded", ()), *(c.name for c in schema.columns if c.computed))
     ]
+    # Also under names that are gone: the connector may be behind.
+    uncaptured += [(table, column) for table, columns in leave_out.items() for column in columns]
+    excluded = [pattern(table.schema, table.name, column) for table, column in dict.fromkeys(uncaptured)]
     declared = [_declared_key(schema) for schema in capture.tables if schema.declared]
     return {
         "topic.prefix": capture.source,

@@ -14,6 +14,7 @@ from headrace.model.schema import TableSchema
 __all__ = ["identified", "refused", "taken_back", "wrong_now"]
 
 _GONE = "the publication lacks the table: it was dropped, renamed or moved to another schema"
+_BEARERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
 def wrong_now(
@@ -29,7 +30,9 @@ def wrong_now(
     """
     table = schema.table
     if now["oid"] is None:
-        yield Trouble(table, "TABLE_GONE", True, _GONE, lasts=True)
+        bearer = _BEARERS.get(now["bearer"], "something else") if now["bearer"] else ""
+        said = f"{_GONE}; {bearer} has its name now" if bearer else _GONE
+        yield Trouble(table, "TABLE_GONE", True, said, lasts=True)
         return
     if now["member"] is None:
         said, mend = "the publication lacks the table", ""
@@ -57,6 +60,7 @@ def wrong_now(
         said = f"the table's key is ({listed}) now: other rows are meant than those mirrored"
         yield Trouble(table, "KEY_CHANGED", True, said, lasts=True)
         return
+    yield from _namesakes(schema, now)
     yield from _unlogged(schema, now)
     yield from _ambiguous(schema, now, facts.version)
     yield from _identity(schema, now, full, facts.version)
@@ -64,6 +68,14 @@ def wrong_now(
 
 def _has_another_key(schema: TableSchema, now: Mapping[str, Any]) -> bool:
     return not schema.declared and bool(now["key"]) and set(now["key"]) != set(schema.key)
+
+
+def _namesakes(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
+    for name, (other, what) in (now["namesakes"] or {}).items():
+        if name in schema.by_name:
+            said = f"the type of column {name} has a namesake, {other}: the connector mixes them up"
+            mend = f'ALTER {what} {other} RENAME TO "…";'
+            yield Trouble(schema.table, "TYPE_NAMESAKE", True, said, mend, lasts=True)
 
 
 def _unlogged(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from connectors.base import Capture, Hold
-from connectors.postgres import catalogue, history, identity, partitions, setup
+from connectors.postgres import catalogue, history, identity, left_out, partitions, setup
 from connectors.postgres.asking import Asking
 from connectors.postgres.differences import changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
@@ -23,7 +23,7 @@ from connectors.postgres.session import BY_INDEX, Session, connect, define, iden
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
 from connectors.watch import Sight, Trouble
 from headrace.model.errors import SourceError
-from headrace.model.schema import TableId, TableSchema, declared_keys
+from headrace.model.schema import Digits, TableId, TableSchema, declared_keys
 
 __all__ = ["PostgresWatch"]
 
@@ -51,6 +51,7 @@ class PostgresWatch:
 
     def __init__(self, known: Mapping[str, str], capture: Capture) -> None:
         self._known, self._capture = known, capture
+        self._leave_out = capture.settings.columns_left_out
         self._turn = threading.RLock()
         self._connection: Session | None = None
         self._opened_s = 0.0
@@ -59,6 +60,7 @@ class PostgresWatch:
         self._learnt: list[Any] = []
         self._full: Mapping[TableId, list[str]] = {}
         self._columns: dict[TableId, tuple[str, ...]] = {}
+        self._digits: dict[TableId, dict[str, Digits]] = {}
         self._ancestry: dict[int, Mapping[int, int] | None] = {}
 
     def look(self, known: Mapping[str, Any]) -> Sight:
@@ -80,7 +82,8 @@ class PostgresWatch:
             connection = self._open(known.get(_PUBLICATION, {}).get("timeline"))
             gave_way = give_way(connection, self._capture.connector)
             facts = read_facts(connection, self._capture)
-            self._learn(connection, facts)
+            chosen = self._chosen(known, facts)
+            self._learn(connection, facts, left_out.numbers(self._leave_out, chosen))
             ask = Asking(connection)
             found = {schema.table: _parts(schema, known, facts, ask) for schema in self._capture.tables}
             troubles = tuple(self._troubles(connection, known, facts, found))
@@ -104,6 +107,7 @@ class PostgresWatch:
                 "lacking": lacking(schema, facts.tables[table]),
                 "questions": list(found[table].questions),
                 "empty": empty[table],
+                **chosen.get(table.quoted, {}),
             }
             for schema in self._capture.tables
             for table in (schema.table,)
@@ -116,8 +120,11 @@ class PostgresWatch:
             "mark": mark,
         }
         back = _BACK if known_mark is not None and (mark or 0) < known_mark else ""
+        renamed = left_out.renamed(self._leave_out, facts.tables, chosen)
         parted = tuple(table for table, row in facts.tables.items() if row["kind"] == "p")
-        return Sight(told, troubles, hold, self._columns, others, parted, back, gave_way)
+        return Sight(
+            told, troubles, hold, self._columns, others, parted, back, gave_way, renamed, self._digits
+        )
 
     def close(self) -> None:
         with self._turn:
@@ -194,7 +201,17 @@ class PostgresWatch:
             if whole is not None:
                 yield from _altered(schema, whole["publication"], facts.publication)
 
-    def _learn(self, connection: Session, facts: Facts) -> None:
+    def _chosen(self, known: Mapping[str, Any], facts: Facts) -> dict[str, dict[str, Any]]:
+        """Return, as facts of tables, which columns are left out; told until the table is another one."""
+        return {
+            table.quoted: {
+                left_out.CHOSEN: left_out.carried(names, known.get(table.quoted), facts.tables[table])
+            }
+            for table, names in self._leave_out.items()
+            if table in facts.tables
+        }
+
+    def _learn(self, connection: Session, facts: Facts, numbers: Collection[left_out.Number]) -> None:
         """Find out what needs whole rows and what would be captured, where columns or identities changed."""
         shapes = [
             [now["columns"], [(unit["name"], unit["identity"]) for unit in (now["units"] or {}).values()]]
@@ -205,9 +222,9 @@ class PostgresWatch:
         self._learnt = shapes
         self._full = identity.wanting(connection, self._capture.tables)
         there = [table for table, now in facts.tables.items() if now["oid"] is not None]
-        left = catalogue.columns_left_out(
-            connection, there, self._capture.settings.columns_left_out, declared_keys(self._capture.tables)
-        )
+        declared = declared_keys(self._capture.tables)
+        left = catalogue.columns_left_out(connection, there, self._leave_out, declared, numbers)
+        self._digits = catalogue.digits(connection, there, self._leave_out, declared)
         self._columns = {}
         for table in there:
             # What only lacks its replica identity is a trouble of its own, not a column that is gone.

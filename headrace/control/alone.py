@@ -36,6 +36,19 @@ def alone(context: Context, source: str, doing: str, say: Say) -> Iterator[None]
 
 
 @contextmanager
+def alone_if_nobody_works(context: Context, source: str, doing: str) -> Iterator[bool]:
+    """Yield whether nobody else works on what the source captures; then others are kept away."""
+    with _lock_of(context, source) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        _sign(lock, doing)
+        yield True
+
+
+@contextmanager
 def only_one(context: Context, kind: str, name: str, doing: str, say: Say) -> Iterator[None]:
     """Wait until no other command adds or removes what has this name, and keep others away.
 
@@ -103,6 +116,10 @@ def take(lock: IO[str], what: str, doing: str, say: Say) -> None:
             time.sleep(_POLL_S)
         else:
             break
+    _sign(lock, doing)
+
+
+def _sign(lock: IO[str], doing: str) -> None:
     lock.truncate(0)
     lock.write(f"{doing} (process {os.getpid()})")
     lock.flush()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from connectors import registry as kinds
 from connectors.base import Capture, Source
 from headrace.config.secrets import SecretRef
 from headrace.config.source import SourceSettings
 from headrace.control.context import Context
-from headrace.control.registry import SourceEntry
+from headrace.control.entries import WatchEntry
+from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import SourceError
 
 __all__ = ["capture_now", "capture_of", "secret_of", "settings_of", "source_of"]
@@ -35,7 +38,14 @@ def source_of(context: Context, entry: SourceEntry) -> Source:
             hint=f"Write password=… to {context.secrets / entry.name}.properties, mode 0600.",
         ) from error
     left_out = settings_of(entry).columns_left_out
-    return kinds.build(entry.kind, entry.address, password, entry.name, left_out)
+    seen = _last_look(context, entry) if left_out else {}
+    return kinds.build(entry.kind, entry.address, password, entry.name, left_out, seen)
+
+
+def _last_look(context: Context, entry: SourceEntry) -> Mapping[str, Any]:
+    with Registry(context.registry).begin() as session:
+        kept = session.get(WatchEntry, entry.name)
+        return kept.facts if kept else {}
 
 
 def settings_of(entry: SourceEntry) -> SourceSettings:

@@ -27,10 +27,9 @@ from headrace.control.progress import read_progress
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runner import at_rest
 from headrace.model.errors import SinkError
-from headrace.model.schema import TableId
+from headrace.model.schema import TableId, TableSchema
 
 __all__ = [
-    "columns_told",
     "discard_run",
     "is_paused",
     "is_withheld",
@@ -39,6 +38,7 @@ __all__ = [
     "pipeline_of",
     "rewrite",
     "spec_path",
+    "tables_told",
     "told_of",
     "withdraw",
     "withheld",
@@ -90,8 +90,8 @@ def pipeline_of(
     )
 
 
-def columns_told(context: Context, sink: str) -> Mapping[TableId, frozenset[str]]:
-    """Return table → names of the columns that a sink's query was told of; nothing while its file is bad."""
+def tables_told(context: Context, sink: str) -> Mapping[TableId, TableSchema]:
+    """Return the tables as a sink's query was told of them; nothing while its file is bad."""
     return _seen(spec_path(context, sink))[0]
 
 
@@ -100,7 +100,7 @@ def is_withheld(context: Context, sink: str) -> bool:
     return _seen(spec_path(context, sink))[1]
 
 
-def _seen(path: Path) -> tuple[Mapping[TableId, frozenset[str]], bool]:
+def _seen(path: Path) -> tuple[Mapping[TableId, TableSchema], bool]:
     try:
         seen = path.stat()
         return _told_by(path, (seen.st_ino, seen.st_mtime_ns, seen.st_size))
@@ -109,11 +109,11 @@ def _seen(path: Path) -> tuple[Mapping[TableId, frozenset[str]], bool]:
 
 
 @lru_cache(maxsize=256)
-def _told_by(path: Path, version: tuple[int, ...]) -> tuple[Mapping[TableId, frozenset[str]], bool]:
+def _told_by(path: Path, version: tuple[int, ...]) -> tuple[Mapping[TableId, TableSchema], bool]:
     """Read a file once per version of it: it may tell of thousands of tables, and is asked every second."""
     spec = load_pipeline(path)
     schemas = [table.schema_ for table in spec.tables]
-    return {schema.table: frozenset(schema.by_name) for schema in schemas}, spec.withheld
+    return {schema.table: schema for schema in schemas}, spec.withheld
 
 
 def orphans(context: Context, registry: Registry) -> list[PipelineSpec]:

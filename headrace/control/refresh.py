@@ -9,16 +9,17 @@ target that cannot take a new type; all others are followed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from headrace.config.pipeline import PipelineSpec, SchemaPolicy
 from headrace.control import verdicts
 from headrace.control.alone import alone
-from headrace.control.capture import capture_now, capture_of, source_of
-from headrace.control.columns import Changes, TableChange, Target, compare, there
+from headrace.control.capture import source_of
+from headrace.control.columns import Changes, TableChange, Target, compare
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
+from headrace.control.keep_out import leaving_out, there_of
 from headrace.control.opened import opened_sink
 from headrace.control.pipelines import origin_of, rewrite, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
@@ -28,7 +29,7 @@ from headrace.control.runs.start import start, wait_whole
 from headrace.control.runs.words import in_words
 from headrace.control.watcher import look_now
 from headrace.model.errors import SinkError
-from headrace.model.schema import TableId, TableSchema, declared_keys
+from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import hit
 
 __all__ = ["Followed", "follow", "refresh"]
@@ -281,26 +282,16 @@ def _tell_connector(
     context: Context, entry: SourceEntry, changed: Mapping[TableId, TableChange], say: Say
 ) -> None:
     """Give the connector the columns to leave out, when there are others now."""
-    source, capture = source_of(context, entry), capture_of(context, entry)
-    schemas = [schema.table for schema in capture.tables]
-    present = {schema.table for schema in there(context, entry, schemas, declared_keys(capture.tables))}
-    capture = replace(capture, tables=tuple(t for t in capture.tables if t.table in present))
-    wanted = source.properties(capture_now(source, capture))
+    source, capture = source_of(context, entry), there_of(context, entry)
     with Connect(context.connect_url) as connect:
-        has = connect.config(capture.connector)
-        if has and has.get(_LEFT_OUT) != wanted.get(_LEFT_OUT):  # one that is gone stays so
+        if told := leaving_out(source, capture, connect.config(capture.connector)):
             say("telling the connector which columns to leave out")
-            kept = {name: value for name, value in has.items() if name != _LEFT_OUT}
-            told = {_LEFT_OUT: wanted[_LEFT_OUT]} if _LEFT_OUT in wanted else {}
-            connect.create(capture.connector, {**kept, **told})
+            connect.create(capture.connector, told)
         if any(change.recreated for change in changed.values()):
             source.publish(capture)
         # It learns a table's columns from the first change after them, which a snapshot does not wait for.
         say("letting the connector read the columns anew")
         connect.start_over(capture.connector)
-
-
-_LEFT_OUT = "column.exclude.list"
 
 
 def _renew(

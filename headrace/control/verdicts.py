@@ -77,6 +77,7 @@ REFRESHED = (
     "TABLE_ANEW",
     "TABLE_GONE",
     "MONEY_MISREAD",
+    "TYPE_NAMESAKE",
 )
 """Codes for which ``source refresh`` mends publication and types, if need be, and reads the table anew."""
 

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -28,7 +28,7 @@ from sqlalchemy import select
 from connectors.base import Capture, Hold
 from connectors.watch import Sight, Trouble, Watch
 from headrace.config.logs import begin_log
-from headrace.config.pipeline import EngineSpec, SchemaPolicy
+from headrace.config.pipeline import EngineSpec
 from headrace.control.beats import read_beats
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
@@ -42,17 +42,19 @@ from headrace.control.follow import note_unfollowed
 from headrace.control.gap import gap_between
 from headrace.control.history import moved
 from headrace.control.kafka import Kafka
+from headrace.control.keep_out import keep_out
 from headrace.control.left_resting import have_go_on
 from headrace.control.looks import BEAT, LOOKS_EVERY_S, beat, note_look
 from headrace.control.newcomers import listed
-from headrace.control.pipelines import columns_told
 from headrace.control.registry import Registry, SourceEntry, living, now_ms
 from headrace.control.remedies import another_key, read_anew
 from headrace.control.revival import Revival
 from headrace.control.unattended import moved_on
-from headrace.control.verdicts import REFRESHED, State, Verdict, made_anew, over, record, standing
+from headrace.control.unfollowed import COLUMNS_CHANGED, unfollowed
+from headrace.control.verdicts import REFRESHED, State, Verdict, over, record, standing
 from headrace.model.errors import HeadraceError, StackError, UsageError
 from headrace.model.pasted import command
+from headrace.model.schema import TableId
 
 __all__ = ["between_looks", "look_now", "main"]
 
@@ -66,7 +68,6 @@ _LONGEST_PAUSE_S = 8.0
 _HANGS_AFTER_S = 120.0
 """A look that takes so long will not end: the process ends, and its guardian starts another."""
 _KEEP_EVERY_MS = 10_000
-COLUMNS_CHANGED = "COLUMNS_CHANGED"
 _PASSING = ("ROW_SECURITY", UNREAD, COLUMNS_CHANGED)
 """Codes that leave nothing wrong behind once their cause is gone."""
 
@@ -111,9 +112,9 @@ def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
             registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
         doubts = in_doubt(registry, entry, before, sight)
-        unfollowed = _note(context, registry, entry, sight, doubts)
+        behind = _note(context, registry, entry, sight, doubts)
         note_look(context, entry.name, time.monotonic() - began)
-        note_unfollowed(context.run, entry.name, unfollowed)
+        note_unfollowed(context.run, entry.name, behind)
         read_ends(registry, kafka, entry)
         beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
         doubts = judged(registry, kafka, entry, before, doubts, sight)
@@ -182,9 +183,8 @@ def _note(
             note_doubt(registry, entry, topic, trouble)
         else:
             record(registry, entry, [topic], trouble.code, _verdict(registry, entry.name, trouble))
-    behind = _columns(
-        context, registry, entry, sight, {topic for topic, code in seen if code == "KEY_CHANGED"}
-    )
+    rekeyed = {topic for topic, code in seen if code == "KEY_CHANGED"}
+    behind = unfollowed(context, registry, entry, sight, rekeyed)
     for verdict in standing(registry, entry.name):
         found = (verdict.topic, verdict.code) in seen or (verdict.sink, verdict.topic) in behind
         if verdict.code in _PASSING and not found:
@@ -213,44 +213,6 @@ def _is_for_good(trouble: Trouble) -> bool:
     return trouble.code == "IDENTITY_WEAK" and not trouble.statement
 
 
-def _columns(
-    context: Context, registry: Registry, entry: SourceEntry, sight: Sight, rekeyed: Collection[str]
-) -> set[tuple[str, str]]:
-    """Say which sinks do not follow the columns of which tables yet; return them as ``(sink, topic)``.
-
-    A sink that was told to ignore them is passed over, and so is a target that a run has to make anew: it
-    cannot be given another shape. Nobody follows a table of another key.
-    """
-    following = [
-        (sink, columns_told(context, sink.name))
-        for sink in registry.sinks(entry.name)
-        if sink.on_schema_change != SchemaPolicy.IGNORE.value
-    ]
-    differing: list[tuple[str, str, frozenset[str], frozenset[str]]] = []
-    for table in entry.tables:
-        schema, topic = table.schema, table.topic
-        now = frozenset(sight.columns.get(schema.table, ()))
-        if schema.table not in sight.columns or topic in rekeyed:
-            continue
-        registered = frozenset(schema.by_name)
-        for sink, told in following:
-            known = told.get(schema.table, registered)
-            if topic in sink.tables and now != known:
-                differing.append((sink.name, topic, now, known))
-    unfit = made_anew(registry, entry.name) if differing else set()
-    behind: set[tuple[str, str]] = set()
-    for name, topic, now, known in differing:
-        if (name, topic) in unfit:
-            continue
-        words = [f"added: {', '.join(sorted(now - known))}"] if now - known else []
-        words += [f"missing: {', '.join(sorted(known - now))}"] if known - now else []
-        said = f"the table's columns are not those mirrored (columns {'; columns '.join(words)})"
-        verdict = Verdict(State.DEGRADED, said, f"headrace source refresh {entry.name}")
-        record(registry, entry, [topic], COLUMNS_CHANGED, verdict, sink=name)
-        behind.add((name, topic))
-    return behind
-
-
 class _Guard(threading.Thread):
     """Looks at one source until it is told to stop."""
 
@@ -265,6 +227,7 @@ class _Guard(threading.Thread):
         self._revival = Revival()
         self._kafka = Kafka(context.kafka_bootstrap)
         self._watch: Watch | None = None
+        self._kept_out: Mapping[TableId, tuple[str, ...]] = {}
 
     def run(self) -> None:
         threading.Thread(target=self._give_way, name=f"way-{self._source}", daemon=True).start()
@@ -286,6 +249,7 @@ class _Guard(threading.Thread):
                     capture, self._watch = now, source_of(self._context, entry).watch(now)
                 sight = _look(self._context, self._registry, self._kafka, entry, self._watch)
                 pause = LOOKS_EVERY_S
+                self._keep_out(sight)
                 self._gap(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
                 have_go_on(self._context, self._registry, entry.name)
@@ -317,6 +281,12 @@ class _Guard(threading.Thread):
         """Return whether a look has been under way for too long."""
         began = self.began
         return began is not None and time.monotonic() - began > _HANGS_AFTER_S
+
+    def _keep_out(self, sight: Sight) -> None:
+        """Have the connector leave out what is left out, whatever its name is now."""
+        now = sight.renamed
+        if now in ({}, self._kept_out) or keep_out(self._context, self._registry, self._source, now):
+            self._kept_out = now
 
     def _gap(self, entry: SourceEntry, capture: Capture, sight: Sight) -> None:
         """Note a gap in the source's history as soon as it is there."""

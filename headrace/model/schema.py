@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-__all__ = ["Column", "LogicalType", "TableId", "TableSchema", "declared_keys"]
+__all__ = ["Column", "Digits", "LogicalType", "TableId", "TableSchema", "declared_keys"]
 
 
 class LogicalType(str, Enum):
@@ -86,6 +86,10 @@ class Column:
         return self.type_name or self.native
 
 
+Digits = tuple[int | None, int | None]
+"""Of a numeric: all that it may have, and those after the point; None where none are declared."""
+
+
 @dataclass(frozen=True)
 class TableSchema:
     """A table's columns in catalogue order and the columns that identify a row.
@@ -111,6 +115,11 @@ class TableSchema:
         missing = [name for name in self.key if name not in names]
         if not self.key or missing:
             raise ValueError(f"{self.table} has no usable key: {missing or 'empty'}")
+
+    @cached_property
+    def digits(self) -> dict[str, Digits]:
+        """Return how many digits the numerics have, by name."""
+        return {c.name: (c.precision, c.scale) for c in self.columns if c.type is LogicalType.NUMERIC}
 
     @cached_property
     def by_name(self) -> dict[str, Column]:

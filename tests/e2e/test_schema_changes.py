@@ -27,6 +27,7 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
         "alter",
         "CREATE TABLE things (id int PRIMARY KEY, name text, size int)",
         "CREATE TABLE others (id int PRIMARY KEY)",
+        "CREATE TABLE prices (id int PRIMARY KEY, amount numeric(10, 2))",
         "INSERT INTO things SELECT i, 'n' || i, i FROM generate_series(1, 50) i",
         policies={"cache": SchemaPolicy.IGNORE, "lake": SchemaPolicy.EXCEPTION},
     ) as made:
@@ -164,6 +165,32 @@ def test_a_type_that_one_store_cannot_follow_is_filled_anew_beside_what_it_serve
     mirror.database.run("UPDATE things SET size = 'many' WHERE id = 5")
     mirror.settle()
     assert_equal(mirror)
+
+
+@pytest.mark.deep
+def test_more_digits_of_a_numeric_are_followed_before_a_store_has_to_refuse_them(mirror: Mirror) -> None:
+    """The watcher has to see it, and a sink of this policy waits for a person."""
+    until(lambda: mirror.in_sync)
+    mirror.database.run("ALTER TABLE prices ALTER amount TYPE numeric(12, 2)")
+    until(lambda: any("columns of other digits: amount" in why for why in reasons(mirror, "prices")))
+    refresh(mirror)
+    mirror.database.run("INSERT INTO prices VALUES (1, 9999999999.99)")
+    mirror.settle()
+    assert [str(rows["1"]["amount"]) for rows in mirror.stored("prices").values()] == ["9999999999.99"] * 3
+
+
+@pytest.mark.deep
+def test_a_namesake_that_came_later_is_mended_as_it_is_told(mirror: Mirror) -> None:
+    """The watcher has to see it come and go, and three stores are filled anew."""
+    until(lambda: mirror.in_sync)
+    mirror.database.run('CREATE TABLE public."numeric" (id int PRIMARY KEY)')
+    until(lambda: any('has a namesake, public."numeric"' in why for why in reasons(mirror, "prices")))
+    mirror.database.run(
+        'ALTER TABLE public."numeric" RENAME TO another', "INSERT INTO prices VALUES (2, 2.5)"
+    )
+    refresh(mirror)
+    mirror.settle()
+    assert [str(rows["2"]["amount"]) for rows in mirror.stored("prices").values()] == ["2.50"] * 3
 
 
 @pytest.mark.deep

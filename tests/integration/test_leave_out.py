@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from headrace.cli.main import app
 from headrace.config.source import SourceSettings
 from headrace.control import lag, sink, source
+from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
@@ -86,6 +87,32 @@ def test_a_column_that_is_left_out_gets_nowhere(
     assert CANARY not in str(told)
     shown = CliRunner().invoke(app, ["source", "show", "discreet", "--json", "--home", home])
     assert json.loads(shown.output)["tables"]["public.users"]["left_out"] == ["secret", "a,b"]
+
+
+@pytest.mark.deep
+def test_a_column_that_is_left_out_stays_so_under_another_name(
+    database: Database, context: Context, stack: RunningStack
+) -> None:
+    """The watcher has to see the new name, and the connector to start anew."""
+    left = (("public", "users", "secret"), ("public", "users", "a,b"))
+    source.add(context, "discreet", database.dsn, settings=SourceSettings(leave_out=left, heartbeat_ms=300))
+    kept = {"url": stack.endpoints.redis_url, "format": "json"}
+    sink.add(context, "discreetcache", "redis", settings=kept, source="discreet")
+    settle(context)
+    database.run("ALTER TABLE users RENAME secret TO hidden")
+    with Connect(context.connect_url) as connect:
+        until(
+            lambda: "hidden" in connect.config("headrace_discreet")["column.exclude.list"],
+            why=lambda: lag.measure(context),
+        )
+    database.run(f"INSERT INTO users VALUES (21, 'later', '{CANARY}', '{CANARY}')")
+    settle(context)
+    runs.resnapshot(context, "discreet")
+    assert CANARY not in str(Kafka(context.kafka_bootstrap).committed("discreet.public.users")[0])
+    with Redis.from_url(stack.endpoints.redis_url, decode_responses=True) as redis:
+        assert CANARY not in str(redis.get("discreet:users:21"))
+    known = [table.schema for table in Registry(context.registry).source("discreet").tables]
+    assert "hidden" not in str([schema.as_dict() for schema in known])
 
 
 def test_what_cannot_be_left_out_is_refused_by_name(database: Database, context: Context) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from connectors.base import Capture
 from connectors.postgres import PostgresSource
+from headrace.config.source import SourceSettings
 from headrace.control.capture import capture_of, secret_of
 from headrace.control.context import Context
 from headrace.control.registry import Registry
@@ -22,10 +24,14 @@ def lonely(place: Path) -> Context:
     return Context(**{**places, **words}, engine=lambda: None)  # type: ignore[arg-type, return-value]
 
 
-def register(context: Context, name: str, dsn: str, *tables: TableId) -> Capture:
+def register(
+    context: Context, name: str, dsn: str, *tables: TableId, leave_out: Sequence[tuple[str, str, str]] = ()
+) -> Capture:
     """Note a source that captures these tables and has been loaded, and set it up in its database."""
-    source = PostgresSource(dsn)
-    entry = source_entry(name, source.catalogue(tables), address=dsn, loaded_ms=1)
+    settings = SourceSettings(leave_out=tuple(leave_out))
+    source = PostgresSource(dsn, leave_out=settings.columns_left_out)
+    kept = settings.model_dump(mode="json", include={"leave_out"})
+    entry = source_entry(name, source.catalogue(tables), address=dsn, loaded_ms=1, settings=kept)
     secret_of(context, name).store(source.password)
     with Registry(context.registry).begin() as session:
         session.add(entry)

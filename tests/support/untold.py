@@ -177,7 +177,7 @@ UNTOLD = {
     ),
     "remade": ("IDENTITY_TAKEN_BACK", f"{OTHER}; DELETE FROM remade WHERE id = 3; {AGAIN}"),
     "renamed": ("COLUMN_AWAY", f"{NAME_OF} v TO w; INSERT INTO renamed VALUES (1, 'x'); {NAME_OF} w TO v"),
-    "rounded": ("TABLE_REWRITTEN", "ALTER TABLE rounded ALTER amount TYPE numeric(10, 1)"),
+    "rounded": ("COLUMN_RETYPED", "ALTER TABLE rounded ALTER amount TYPE numeric(10, 1)"),
     "arrays": ("IDENTITY_WEAK", "ALTER TABLE arrays REPLICA IDENTITY DEFAULT"),
     "parent": ("TABLE_INHERITED", "CREATE TABLE kid () INHERITS (parent)"),
     "outside": (

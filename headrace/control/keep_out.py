@@ -1,0 +1,69 @@
+"""Columns that are left out stay so in the connector, too, when they are given other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from connectors.base import Capture, Source
+from headrace.control.alone import alone_if_nobody_works
+from headrace.control.capture import capture_now, capture_of, source_of
+from headrace.control.columns import there
+from headrace.control.connect import Connect
+from headrace.control.context import Context
+from headrace.control.registry import Registry, SourceEntry
+from headrace.model.schema import TableId, declared_keys
+
+__all__ = ["keep_out", "leaving_out", "there_of"]
+
+_LEFT_OUT = "column.exclude.list"
+
+
+def there_of(context: Context, entry: SourceEntry) -> Capture:
+    """Return what the entry captures, of those tables that the database has."""
+    capture = capture_of(context, entry)
+    schemas = [schema.table for schema in capture.tables]
+    present = {schema.table for schema in there(context, entry, schemas, declared_keys(capture.tables))}
+    return replace(capture, tables=tuple(t for t in capture.tables if t.table in present))
+
+
+def leaving_out(source: Source, capture: Capture, has: Mapping[str, str]) -> dict[str, str]:
+    """Return the connector's properties with the columns to leave out now.
+
+    Args:
+        source: The database.
+        capture: What is captured of it; all of it is there.
+        has: The connector's properties. One that is gone has none, and stays so.
+
+    Returns:
+        Nothing when they are what it has.
+    """
+    wanted = source.properties(capture_now(source, capture))
+    if not has or has.get(_LEFT_OUT) == wanted.get(_LEFT_OUT):
+        return {}
+    kept = {name: value for name, value in has.items() if name != _LEFT_OUT}
+    return {**kept, **({_LEFT_OUT: wanted[_LEFT_OUT]} if _LEFT_OUT in wanted else {})}
+
+
+def keep_out(
+    context: Context, registry: Registry, name: str, columns: Mapping[TableId, tuple[str, ...]]
+) -> bool:
+    """Have the connector leave ``columns`` out, which were left out under other names, and note that.
+
+    Returns:
+        Whether it does now; not while a command works on what the source captures.
+
+    Raises:
+        StackError: When Connect does not answer.
+    """
+    with alone_if_nobody_works(context, name, "the watcher") as mine:
+        if not mine:
+            return False
+        entry = registry.source(name)
+        source, capture = source_of(context, entry), there_of(context, entry)
+        with Connect(context.connect_url, patience=2.0) as connect:
+            if told := leaving_out(source, capture, connect.config(capture.connector)):
+                connect.reconfigure(capture.connector, told)
+                named = [f"{table}.{column}" for table, again in columns.items() for column in again]
+                registry.note(f"source {name}", "columns left out under other names", columns=named)
+    return True
