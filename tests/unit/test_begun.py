@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
@@ -21,6 +20,7 @@ from headrace.control.context import Context
 from headrace.control.registry import Registry
 from headrace.model.errors import HeadraceError, SourceError, StackError
 from tests.support.cold_home import TABLES, cold_home, told
+from tests.support.killed import Dropping, Killed, killing
 from tests.support.obeying import GOODS, URL, Command, Servers, obeying
 from tests.support.waiting import ended, until
 
@@ -34,25 +34,8 @@ REMEDY = "headrace source remove shop"
 AWAY = "a command that adds or removes it was broken off: what it has made may be there still"
 
 
-class Killed(BaseException):
-    """Ends a command as a kill does: nothing is taken back."""
-
-
-class Dropped(Undo):
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        if kind is Killed:
-            self.pop_all()
-        return super().__exit__(kind, error, trace)
-
-
-def killing(call: Callable[..., object]) -> Callable[..., object]:
-    def dies(*arguments: object, **named: object) -> object:
-        call(*arguments, **named)
-        raise Killed
-
-    return dies
+class Dropped(Dropping, Undo):
+    """Of a source that is added."""
 
 
 STEPS = ((source, "begin"), (SecretRef, "store"), (source, "making"), (Servers, "setup"), (Servers, "create"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from types import TracebackType
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +15,7 @@ from headrace.model.errors import HeadraceError, SinkUnavailable
 from headrace.model.schema import TableId, TableSchema
 from sinks.memory import MemorySink
 from tests.support.entries import source_entry
+from tests.support.killed import Dropping, Killed, killing
 from tests.support.obeying import GOODS, URL, Servers, obeying
 
 FURTHER = TableSchema(TableId("public", "more"), GOODS.columns, GOODS.key)
@@ -36,30 +35,11 @@ def registry(context: Context) -> Registry:
     return registry
 
 
-class Killed(BaseException):
-    """Ends a command as a kill does: nothing is taken back."""
-
-
-class Dropped(ExitStack):
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        if kind is Killed:
-            self.pop_all()
-        return super().__exit__(kind, error, trace)
-
-
 def killed(context: Context, patch: pytest.MonkeyPatch, step: str, store: str) -> None:
     """Have an ``add`` of a sink end when a step of it has returned, as by a kill."""
-    call: Callable[..., object] = getattr(sink, step)
-
-    def dies(*arguments: object, **named: object) -> None:
-        call(*arguments, **named)
-        raise Killed
-
     with patch.context() as patched:
-        patched.setattr(sink, "ExitStack", Dropped)
-        patched.setattr(sink, step, dies)
+        patched.setattr(sink, "ExitStack", Dropping)
+        patched.setattr(sink, step, killing(getattr(sink, step)))
         with pytest.raises(Killed):
             add(context, store)
 
