@@ -17,7 +17,7 @@ from headrace.observe.failpoints import hit
 from sinks.base import Place, Sink
 from spark_jobs.apply import carry_of, sink_of
 from spark_jobs.emptying import Emptyings
-from spark_jobs.held import load_holds
+from spark_jobs.held import forget_earlier, load_holds
 from spark_jobs.history import History
 from spark_jobs.lives import remove_earlier
 from spark_jobs.offsets import Ranges, Settled, Span, parts, planned, repartitioned, settled_last
@@ -149,6 +149,7 @@ class Batches:
         self._doubtful = True
         self._history.forget_former()
         self._history.doubt()
+        forget_earlier(self._spec)
 
     def close(self) -> None:
         """Say that there will be no more batches; what is under way ends by itself."""
@@ -194,7 +195,7 @@ class Batches:
         if self._history.is_due:
             self._shut(self._history.changed(span.begins))
         # Before what the store lacks is looked for: nothing is to look at its progress after that.
-        known = self._begun(sink_of(pipeline)[0], span.ranges, span.begins) if self._doubtful else ()
+        known = self._applier.begun(pipeline, span.ranges, span.begins) if self._doubtful else ()
         behind = patiently(lambda: self._forward(session, pipeline, span.begins), progress, self._over)
         pipeline = self._holding.pipeline()
         ranges: Ranges = {p: r for p, r in span.ranges.items() if p[0] not in behind}
@@ -229,20 +230,25 @@ class Batches:
         """Make a batch's end durable; return what was settled: nothing of tables that are behind."""
         sink = sink_of(pipeline)[0]
         ends = {place: end for place, end in span.ends.items() if place[0] not in behind}
-        ends = patiently(lambda: self._emptied(sink, report, ranges, ends), self._progress, self._over)
+        ends = patiently(lambda: self._emptied(sink, report, ranges, ends, ends), self._progress, self._over)
         end = partial(settle, self._spec, sink, batch_id, session, report, ends, self._hole)
         patiently(end, self._progress, self._over)  # done twice it is as done once
         carry_of(pipeline, {}).discard(report.spent)
         return ends
 
-    def _emptied(self, sink: Sink, report: Report, ranges: Ranges, ends: Settled) -> Settled:
-        """Remove what truncates and sweeps remove beyond the records; return the ends that may be settled."""
+    def _emptied(
+        self, sink: Sink, report: Report, ranges: Ranges, ends: Settled, applied: Settled
+    ) -> Settled:
+        """Remove what truncates and sweeps remove beyond the records; return the ends that may be settled.
+
+        ``applied`` are the ends of every partition, also of those without records in this batch.
+        """
         if report.truncates:
             self._progress.applying()
         ends = self._without(report, report.troubles, ends)
         moved = {place: span for place, span in ranges.items() if place in ends}
-        begins = ends | {place: begin - 1 for place, (begin, _) in moved.items()}
-        found = self._emptyings.empty(sink, report, begins, ends, self._unplaced)
+        begins = applied | {place: begin - 1 for place, (begin, _) in moved.items()}
+        found = self._emptyings.empty(sink, report, begins, applied, self._unplaced)
         found |= sweep_again(self._spec, sink, report, moved)
         ends = self._without(report, found, ends)
         for topic in {topic for topic, _ in moved}.intersection(topic for topic, _ in ends):
@@ -308,7 +314,10 @@ class Batches:
             return
         before = load_holds(self._spec.checkpoint)
         report = self._applier.apply(session, pipeline, part)
-        ends = self._emptied(sink, report, part, {place: end - 1 for place, (_, end) in part.items()})
+        ends = {place: end - 1 for place, (_, end) in part.items()}
+        # A truncate empties partitions that have nothing to be applied again as well.
+        applied = settled | {place: begin - 1 for place, (begin, _) in due.items()} | ends
+        ends = self._emptied(sink, report, part, ends, applied)
         # What a row lacked was settled, too: a backup of that time lacks it.
         marks = self._requested.applied(before, report.holds)
         set_aside_again(self._spec, session, report, self._hole)
@@ -350,15 +359,6 @@ class Batches:
             self._targets.note(sink, ready)
             self._targets.refill(ready)
         return {place: span for place, span in due.items() if place[0] not in refused}
-
-    def _begun(self, sink: Sink, ranges: Ranges, begins: Settled) -> Collection[Place]:
-        """Return the places of which something was applied before.
-
-        A checkpoint that was lost does not say so, nor which rows were behind; the store's progress does.
-        """
-        unknown = [place for place in ranges if place not in begins]
-        stored = patiently(lambda: sink.progress(unknown), self._progress, self._over) if unknown else {}
-        return {*begins, *stored}
 
     def _readable(self, ranges: Ranges, known: Collection[Place]) -> Ranges:
         """Return what Kafka still has of some ranges; a known place of which it has not all has a hole."""

@@ -29,6 +29,8 @@ _SLACK_MS = 60_000
 """What is sent so much later was changed later: a transaction of the connector's takes less."""
 
 _STEP = 2_000
+_MOST = 50_000
+"""So many records are looked at at once: few at first, for most often the last ones tell."""
 
 
 class Unplaced(Exception):
@@ -51,19 +53,26 @@ class Emptying:
     at_ms: int
     open: tuple[int, ...]
 
-    def below(self, marks: Sequence[Mark]) -> int | None:
+    def below(self, marks: Sequence[Mark], following: int | None) -> tuple[int | None, bool]:
         """Return the offset below which some records of another partition are older; None when none is.
 
         A row that a snapshot read has no LSN: it is later than the changes before it, and else as old as its
         record.
+
+        Args:
+            marks: The records, in order.
+            following: The same of the records after them.
+
+        Returns:
+            Also whether a change is among them that is older: what stands before makes no difference then.
         """
-        changed = (n for n, mark in enumerate(marks) if mark.lsn is not None and mark.lsn < self.lsn)
-        last = max(changed, default=-1)
-        for mark in marks[last + 1 :]:
-            if mark.lsn is not None or mark.at_ms > self.at_ms:
-                break
-            last += 1
-        return marks[last].offset + 1 if last >= 0 else None
+        changed = [n for n, mark in enumerate(marks) if mark.lsn is not None and mark.lsn < self.lsn]
+        end = begin = changed[-1] + 1 if changed else 0
+        while end < len(marks) and marks[end].lsn is None and marks[end].at_ms <= self.at_ms:
+            end += 1
+        if end == len(marks) and following is not None:
+            return following, bool(changed)
+        return marks[end - 1].offset + 1 if end else None, bool(begin)
 
 
 def cut(peek: Peek, emptying: Emptying, partition: int, end: int) -> tuple[int, bool]:
@@ -83,17 +92,22 @@ def cut(peek: Peek, emptying: Emptying, partition: int, end: int) -> tuple[int, 
     limit = end if later is None else min(end, later)
     done = later is not None and end >= later
     first = peek.beginning(topic, partition)
-    marks: list[Mark] = []
-    for upto in range(limit, first, -_STEP):
-        marks = peek.marks(topic, partition, max(first, upto - _STEP), upto) + marks
-        below = emptying.below(marks)
-        # Rows read by a snapshot are told by what stands before them.
-        if below is not None and any(mark.lsn is not None and mark.offset < below for mark in marks):
+    # Read backwards, to the last change that is older. Of what has been read, only this counts: up to where
+    # the rows that a snapshot read go on which it begins with, for they are as old as what stands before.
+    below: int | None = None
+    anything = False
+    step, upto = _STEP, limit
+    while upto > first:
+        begin = max(first, upto - step)
+        marks = peek.marks(topic, partition, begin, upto)
+        anything = anything or bool(marks)
+        below, anchored = emptying.below(marks, below)
+        if anchored and below is not None:
             return below, done
-    below = emptying.below(marks)
+        step, upto = min(2 * step, _MOST), begin
     if below is not None:
         return below, done
-    if marks and first:
+    if anything and first:
         raise Unplaced
     return min(first, end), done
 
@@ -153,7 +167,7 @@ class Emptyings:
         left: list[Emptying] = []
         for one, places in [*((one, moved) for one in known), *((one, None) for one in fresh)]:
             try:
-                left.append(self._emptied(sink, one, places, ends, report.holds, unplaced))
+                now = self._emptied(sink, one, places, ends, report.holds, unplaced)
             except SinkError as error:
                 if error.table is None:
                     raise
@@ -163,6 +177,11 @@ class Emptyings:
                 }
                 # A fresh one is met again when its record is applied again.
                 left += [one] if places is not None else []
+            else:
+                if places is None:
+                    # Whatever an earlier one may still find, this one finds as well.
+                    left = [it for it in left if it.topic != now.topic or it.lsn > now.lsn]
+                left.append(now)
         self._save([one for one in left if one.open])
         return refused
 

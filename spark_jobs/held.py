@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.config.pipeline import write_private
+from headrace.config.pipeline import PipelineSpec, write_private
 from headrace.model.change import Change
 from headrace.model.outcome import Rejected
 from headrace.model.position import Position
 from spark_jobs.moves import Stay
 
-__all__ = ["BEHIND", "Holds", "load_holds", "nameless_row", "save_holds"]
+__all__ = ["BEHIND", "Holds", "forget_earlier", "load_holds", "nameless_row", "save_holds"]
 
 BEHIND = Rejected(
     "ROW_BEHIND",
@@ -148,6 +148,19 @@ def save_holds(checkpoint: Path, holds: Holds) -> None:
     left = holds.settled().held
     if left != load_holds(checkpoint).held:
         write_private(_file(checkpoint), json.dumps(left))
+
+
+def forget_earlier(spec: PipelineSpec) -> None:
+    """Forget what rows lack of an earlier epoch of their topic: a later one tells of every row anew."""
+    holds = load_holds(spec.checkpoint)
+    for table in spec.tables:
+        name = str(table.schema_.table)
+        kept = {
+            row: [version for version in versions if Position.from_version(version).epoch >= table.epoch]
+            for row, versions in holds.held.get(name, {}).items()
+        }
+        holds.held[name] = {row: versions for row, versions in kept.items() if versions}
+    save_holds(spec.checkpoint, holds)
 
 
 def _file(checkpoint: Path) -> Path:

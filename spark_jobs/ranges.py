@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
 from headrace.config.pipeline import PipelineSpec
 from headrace.model.errors import HeadraceError, SinkError, SinkUnavailable
+from sinks.base import Place
 from spark_jobs.apply import holds_of, sink_of
 from spark_jobs.by_spark import parts_by_size, raw_of, records_of
 from spark_jobs.driver_apply import apply_raw
-from spark_jobs.offsets import Ranges
+from spark_jobs.offsets import Ranges, Settled
 from spark_jobs.progress import Progress
 from spark_jobs.reader import Reader, Unreadable
 from spark_jobs.report import Report, store_may_recover
@@ -63,6 +64,26 @@ class Applier:
         if sum(end - begin for begin, end in ranges.values()) > SMALL:
             self._progress.applying()  # the store is not asked for a while; a few are no reason for that
         return patiently(lambda: _whole(self._attempt(session, pipeline, ranges)), self._progress, self._over)
+
+    def begun(self, pipeline: str, ranges: Ranges, begins: Settled) -> Collection[Place]:
+        """Return the places of which something was applied before.
+
+        A checkpoint that was lost does not say so, nor which rows were behind; the store's progress does.
+
+        Args:
+            pipeline: The sink's.
+            ranges: Of what is to be applied.
+            begins: What the checkpoint says was settled before.
+
+        Raises:
+            HeadraceError: When the store refuses.
+            Ended: When the query is to end while the store asks for patience.
+        """
+        unknown = [place for place in ranges if place not in begins]
+        if not unknown:
+            return begins.keys()
+        sink = sink_of(pipeline)[0]
+        return {*begins, *patiently(lambda: sink.progress(unknown), self._progress, self._over)}
 
     def _attempt(self, session: SparkSession, pipeline: str, ranges: Ranges) -> Report:
         records = sum(end - begin for begin, end in ranges.values())

@@ -19,9 +19,11 @@ from headrace.control.runs import start as runs
 from tests.support.mirror import KINDS, Mirror, mirrored
 from tests.support.patience import WAIT_S
 from tests.support.plain import differing
+from tests.support.redis_backup import backed_up_keys
 from tests.support.remedy import carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
+from tests.support.watched import watched
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -117,6 +119,20 @@ def test_a_truncate_that_is_met_long_afterwards_takes_nothing_of_later(mirror: M
             mirror.database.run("TRUNCATE items")
     for short in KINDS:
         sink.resume(mirror.context, f"{mirror.name}{short}")
+    assert_equal(mirror)
+
+
+def test_a_truncate_that_a_restored_store_has_lost_empties_every_partition_again(mirror: Mirror) -> None:
+    """Its record stands in one partition; of the others nothing is to be applied again."""
+    mirror.database.run("TRUNCATE items", many(1, 120, "before"))
+    mirror.settle()
+    restore = backed_up_keys(mirror.stack.endpoints.redis_url, f"{mirror.name}:*")
+    mirror.database.run("TRUNCATE items")
+    mirror.settle()
+    restore()
+    with watched(mirror.context, lambda: not mirror.stored("items")[f"{mirror.name}cache"]) as seen:
+        until(lambda: not mirror.stored("items")[f"{mirror.name}cache"])
+    assert not seen.false_greens
     assert_equal(mirror)
 
 

@@ -25,6 +25,7 @@ from sinks.document import exact, json_text
 from sinks.elasticsearch import ElasticsearchSink
 from sinks.elasticsearch.client import Client, path
 from tests.support.put_back import put_back
+from tests.support.redis_backup import backed_up_keys
 from tests.support.shop import Shop
 from tests.support.waiting import elapse, until
 from tests.support.watched import watched
@@ -36,21 +37,6 @@ Restore = Callable[[], None]
 MANY = """INSERT INTO reviews (sku, customer_id, rating, body, votes, written_at)
           SELECT %s, 1, 1, 'many', '{}', now() FROM generate_series(1, 40000)"""
 FEWER = MANY.replace("40000", "2000")
-
-
-def backed_up_cache(shop: Shop) -> Restore:
-    redis: Any = Redis.from_url(shop.running.endpoints.redis_url)
-    kept = {key: redis.dump(key) for key in redis.scan_iter(match=f"{shop.name}:*", count=1000)}
-
-    def restore() -> None:
-        with redis.pipeline(transaction=True) as at_once:
-            for key in redis.scan_iter(match=f"{shop.name}:*", count=1000):
-                at_once.unlink(key)
-            for key, value in kept.items():
-                at_once.restore(key, 0, value)
-            at_once.execute()
-
-    return restore
 
 
 def backed_up_search(shop: Shop, closing: ExitStack) -> Restore:
@@ -102,7 +88,7 @@ def backed_up_lake(shop: Shop, folder: Path) -> Restore:
 def backups(shop: Shop, folder: Path) -> Iterator[dict[str, Restore]]:
     with ExitStack() as closing:
         yield {
-            "cache": backed_up_cache(shop),
+            "cache": backed_up_keys(shop.running.endpoints.redis_url, f"{shop.name}:*"),
             "search": backed_up_search(shop, closing),
             "lake": backed_up_lake(shop, folder),
         }
@@ -146,7 +132,7 @@ def test_a_letter_that_was_replayed_waits_again_when_the_store_has_lost_it(shop:
     elapse(2)  # its offset is settled
     with redis.pipeline(transaction=True) as both:
         both.delete(key).rename(aside, key).execute()
-    restore = backed_up_cache(shop)
+    restore = backed_up_keys(shop.running.endpoints.redis_url, f"{shop.name}:*")
     replayed(shop, cache)
     shop.converge()
     replayed(shop, cache)  # some may have been told while the table was filled

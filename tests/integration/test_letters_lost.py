@@ -136,3 +136,16 @@ def test_the_remedy_of_a_letter_that_kafka_has_lost(
     assert letters(context) == []
     stop_engine(context.run)  # the next one starts without the failpoint
     ensure_engine(context)
+
+
+def test_a_row_that_was_behind_is_so_no_more_when_its_table_was_out_and_it_is_gone(
+    context: Context, database: Database, stack: RunningStack
+) -> None:
+    database.run(f"INSERT INTO notes VALUES (9, 'deep', '{TOO_DEEP}')")
+    until(lambda: letters(context))
+    root = stack.home.root
+    carry_out(f"headrace source tables remove {NAME} public.notes", root, database.run)
+    database.run("DELETE FROM notes WHERE id = 9")  # nobody is told of it
+    carry_out(f"headrace source tables add {NAME} public.notes", root, database.run)
+    settle(context)
+    assert sorted(documents(stack)) == [1, 2, 3]
