@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from connectors.postgres.courtesy import Courtesy
 from connectors.postgres.session import Session, rows_within, told_by
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Asking", "Unknown"]
 
 _FOR_ALL_S = 2.0
+_WHOLE = 0.9
+"""A question that was ended before this part of its time had others waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,16 @@ class Unknown:
 
 
 class Asking:
-    """Asks partitions for rows during one look, for two seconds in all."""
+    """Asks partitions for rows during one look, for two seconds in all.
 
-    def __init__(self, connection: Session) -> None:
+    Args:
+        connection: To the database, each statement a transaction.
+        courtesy: Ends a question for which another session waits.
+    """
+
+    def __init__(self, connection: Session, courtesy: Courtesy) -> None:
         self._connection = connection
+        self._courtesy = courtesy
         self._left_s = _FOR_ALL_S
 
     def holds(
@@ -64,9 +73,12 @@ class Asking:
         query = exists.format(sql.SQL(unit["name"]), true)  # quoted already, by the database
         began, had_s = time.monotonic(), self._left_s
         try:
-            (told,) = rows_within(self._connection, int(had_s * 1000), query)
+            with self._courtesy.looking():
+                (told,) = rows_within(self._connection, int(had_s * 1000), query)
             return bool(told["found"])
         except psycopg.errors.QueryCanceled:
+            if time.monotonic() - began < had_s * _WHOLE:
+                return Unknown("somebody else waited for it")
             return Unknown("it did not answer in time", tried=had_s > _FOR_ALL_S / 2)
         except psycopg.errors.LockNotAvailable:
             return Unknown("somebody keeps it locked")

@@ -14,6 +14,7 @@ from psycopg import sql
 from connectors.base import Capture, Hold
 from connectors.postgres import catalogue, history, identity, left_out, partitions, setup
 from connectors.postgres.asking import Asking
+from connectors.postgres.courtesy import Courtesy
 from connectors.postgres.differences import changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
@@ -54,6 +55,7 @@ class PostgresWatch:
         self._leave_out = capture.settings.columns_left_out
         self._turn = threading.RLock()
         self._connection: Session | None = None
+        self._courtesy: Courtesy  # of the session that is kept
         self._opened_s = 0.0
         self._timeline: int | None = None
         self._refused: set[TableId] = set()
@@ -84,7 +86,7 @@ class PostgresWatch:
             facts = read_facts(connection, self._capture)
             chosen = self._chosen(known, facts)
             self._learn(connection, facts, left_out.numbers(self._leave_out, chosen))
-            ask = Asking(connection)
+            ask = Asking(connection, self._courtesy)
             found = {schema.table: _parts(schema, known, facts, ask) for schema in self._capture.tables}
             troubles = tuple(self._troubles(connection, known, facts, found))
             hold = self._hold(connection)
@@ -149,6 +151,7 @@ class PostgresWatch:
             self.close()
         if self._connection is None:
             self._connection = connect(self._known, name="headrace watcher", settings=_PATIENCE)
+            self._courtesy = Courtesy(self._connection)
             self._opened_s = time.monotonic()
         return self._connection
 

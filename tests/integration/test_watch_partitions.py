@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,9 +11,10 @@ import psycopg
 import pytest
 
 from connectors.base import Capture
-from connectors.postgres import PostgresSource
+from connectors.postgres import PostgresSource, asking, partitions
 from connectors.postgres.asking import Asking, Unknown
 from connectors.watch import Sight, Trouble, Watch
+from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.servers import MAJORS, postgres_server
 from tests.support.waiting import until
@@ -28,6 +30,11 @@ SCHEMA = (
     "INSERT INTO parted SELECT i * 10, 'v' FROM generate_series(0, 15) i",
 )
 _ROWS = "SELECT sum(n_live_tup) FROM pg_stat_user_tables WHERE schemaname = 'public'"
+_SLOW = "pg_sleep(100) IS NULL OR {} IS NULL OR {} IS NULL OR {} IS NULL"
+_ASKING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE state = 'active' AND query LIKE '%pg_sleep(100)%' AND pid <> pg_backend_pid()
+"""
 _SERVERS = [
     pytest.param(major, marks=[pytest.mark.deep] if major in (17, 16, 15) else []) for major in MAJORS
 ]
@@ -297,3 +304,24 @@ def test_row_security_upon_a_partition_does_not_make_it_one_without_rows(
         assert codes(sight) == {"PARTITION_UNREAD"}
         database.run(the_one(sight).statement)
         assert codes(watch.look(sight.facts)) == {"PARTITION_CAME"}
+
+
+def test_a_question_about_rows_gives_way_to_whoever_waits_for_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_OF_BEFORE_COMING", _SLOW)
+    monkeypatch.setattr(asking, "_FOR_ALL_S", 20.0)
+    with watching(database) as watch, ThreadPoolExecutor(1) as beside:
+        before = watch.look({})
+        database.run(
+            "CREATE TABLE late PARTITION OF parted FOR VALUES FROM (200) TO (300)",
+            "INSERT INTO parted VALUES (250, 'v')",
+        )
+        look = beside.submit(watch.look, before.facts)
+        until(lambda: database.value(_ASKING))
+        database.run("TRUNCATE late")
+        sight = look.result()
+        (question,) = sight.facts[TableId("public", "parted").quoted]["questions"]
+        # One that had its time counts as a try, and after five of them rows are told as lost.
+        assert (question["code"], question["tries"]) == ("PARTITION_CAME", 0)
+        assert codes(sight) == {"PARTITION_UNREAD"}
