@@ -125,11 +125,16 @@ def _labels(schema: TableSchema, captured: Collection[str], before: Table, now: 
 
 
 def _renamed(schema: TableSchema, before: Table, now: Table) -> Iterator[Trouble]:
-    """Yield when the table had another name, or another schema, in between: its row type had it, too."""
-    old, new = before.get("row_type"), now["row_type"]
-    if old and new and old[0] != new[0] and old[1] == new[1]:
-        what = "its name was another one for a while, and nobody was told what changed meanwhile"
-        yield Trouble(schema.table, "TABLE_RENAMED", True, what)
+    """Yield when the table had another name, or another schema, in between: its row type had it, too.
+
+    Its schema's name may have been another one instead. Of a schema with rights of its own nothing is told:
+    giving one that is there writes its row, too.
+    """
+    for row, what in (("row_type", "its name"), ("schema_row", "its schema's name")):
+        old, new = before.get(row), now[row]
+        if old and new and old[0] != new[0] and old[1] == new[1]:
+            said = f"{what} was another one for a while, and nobody was told what changed meanwhile"
+            yield Trouble(schema.table, "TABLE_RENAMED", True, said)
 
 
 def _touched(before: list[Any], now: list[Any]) -> bool:

@@ -56,6 +56,7 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
    FROM used u JOIN pg_enum e ON e.enumtypid = u.type) AS labels,
   (SELECT jsonb_build_array(y.xmin::text, md5(to_jsonb(y)::text)) FROM pg_type y
    WHERE y.oid = c.reltype) AS row_type,
+  CASE WHEN n.nspacl IS NULL THEN jsonb_build_array(n.xmin::text, md5(n::text)) END AS schema_row,
   (SELECT jsonb_agg(k.columns) FROM pg_index i CROSS JOIN LATERAL (
        SELECT jsonb_agg(a.attname) AS columns
        FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(n, place)
