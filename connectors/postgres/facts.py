@@ -103,6 +103,12 @@ SELECT w.schema, w.name, c.oid::bigint AS oid, c.relkind::text AS kind,
                 ORDER BY age(h.xmin), h.cmin::text::bigint DESC LIMIT 1),
        'way', (SELECT jsonb_object_agg(h.inhrelid, h.xmin::text) FROM pg_inherits h WHERE h.inhrelid IN (
                    SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)),
+       'born', (SELECT bool_and(EXISTS (
+                    SELECT FROM pg_attribute a JOIN pg_attribute b
+                        ON b.attrelid = a.attrelid AND b.xmin = a.xmin AND b.cmin = a.cmin
+                    WHERE a.attrelid = h.inhrelid AND a.xmin = h.xmin AND a.attnum < 0 AND b.attnum > 0))
+                FROM pg_inherits h WHERE h.inhrelid IN (
+                    SELECT a.relid FROM pg_partition_ancestors(l.oid) a WHERE a.relid <> c.oid)),
        'said', md5((to_jsonb(l) - '{relpages,reltuples,relallvisible,relallfrozen,relfrozenxid,relminmxid,
                                     relhasindex}'::text[])::text),
        'number', l.oid::bigint, 'keyed', keyed(l), 'guarded', c.relkind <> 'p' OR guarded(c, l),

@@ -159,6 +159,8 @@ def _answer(question: Table, unit: Table, now: Table, ask: Asking) -> bool | Unk
     if question["code"] == _CAME:
         if unit["foreign"] or unit["came"] is None:  # a foreign table cannot be asked
             return False
+        if unit.get("born"):  # made as a partition: ATTACH would have written its columns anew
+            return True
         held = ask.holds(unit, _OF_BEFORE_COMING, *question["values"])
         return held if isinstance(held, Unknown) else not held
     counts = now["counts"][question["oid"]]

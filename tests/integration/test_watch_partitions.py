@@ -168,11 +168,17 @@ def test_numbers_that_a_crash_has_set_to_zero_do_not_make_a_partition_empty(
 def test_a_partition_may_have_any_name(database: Database) -> None:
     with watching(database) as watch:
         sight = watch.look({})
-        database.run('CREATE TABLE "5%s" PARTITION OF parted FOR VALUES FROM (200) TO (300)')
+        database.run(*attached('"5%s"', 200, 300))
         sight = watch.look(sight.facts)
         assert codes(sight) == set()
         database.run('VACUUM FULL "5%s"')
         assert codes(watch.look(sight.facts)) == set()
+
+
+def attached(name: str, first: int, last: int) -> tuple[str, str]:
+    """Return what makes a table and then a partition of it: its rows have to be looked at."""
+    made = f"CREATE TABLE {name} (LIKE parted INCLUDING ALL)"
+    return made, f"ALTER TABLE parted ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({last})"
 
 
 def the_one(sight: Sight) -> Trouble:
@@ -183,7 +189,7 @@ def the_one(sight: Sight) -> Trouble:
 def test_a_partition_that_is_locked_is_asked_again_until_it_answers(database: Database) -> None:
     with watching(database) as watch:
         sight = watch.look({})
-        database.run("CREATE TABLE more PARTITION OF parted FOR VALUES FROM (200) TO (300)")
+        database.run(*attached("more", 200, 300))
         with psycopg.connect(database.dsn) as other:
             other.execute("LOCK TABLE more IN ACCESS EXCLUSIVE MODE")
             for _ in range(9):  # however long that takes
@@ -207,7 +213,7 @@ def test_a_partition_that_never_answers_in_time_counts_as_the_worst(
     with watching(database) as watch:
         sight = watch.look({})
         database.run(
-            "CREATE TABLE more PARTITION OF parted FOR VALUES FROM (1000) TO (900000)",
+            *attached("more", 1000, 900000),
             "INSERT INTO parted SELECT i FROM generate_series(1000, 300000) i",
         )
         monkeypatch.setattr("connectors.postgres.asking._FOR_ALL_S", 0.001)
@@ -271,7 +277,7 @@ def test_a_right_to_read_a_partition_is_asked_for_with_the_statement_that_gives_
         sight = watch.look({})
         database.run(
             "CREATE SCHEMA closed",
-            "CREATE TABLE closed.more PARTITION OF parted FOR VALUES FROM (200) TO (300)",
+            *attached("closed.more", 200, 300),
             "INSERT INTO parted VALUES (250)",
         )
         for _ in range(9):
@@ -314,7 +320,7 @@ def test_a_question_about_rows_gives_way_to_whoever_waits_for_it(
     with watching(database) as watch, ThreadPoolExecutor(1) as beside:
         before = watch.look({})
         database.run(
-            "CREATE TABLE late PARTITION OF parted FOR VALUES FROM (200) TO (300)",
+            *attached("late", 200, 300),
             "INSERT INTO parted VALUES (250, 'v')",
         )
         look = beside.submit(watch.look, before.facts)
@@ -325,3 +331,18 @@ def test_a_question_about_rows_gives_way_to_whoever_waits_for_it(
         # One that had its time counts as a try, and after five of them rows are told as lost.
         assert (question["code"], question["tries"]) == ("PARTITION_CAME", 0)
         assert codes(sight) == {"PARTITION_UNREAD"}
+
+
+def test_a_partition_that_is_made_on_demand_within_an_exception_block_has_no_row_of_before(
+    database: Database,
+) -> None:
+    """The partition has the number of the inner transaction, which is above that of its rows."""
+    with watching(database) as watch:
+        before = watch.look({})
+        database.run(
+            "DO $$ BEGIN INSERT INTO parted VALUES (5, 'v');"
+            " BEGIN CREATE TABLE late PARTITION OF parted FOR VALUES FROM (200) TO (300);"
+            " EXCEPTION WHEN duplicate_table THEN NULL; END;"
+            " INSERT INTO parted VALUES (250, 'v'); END $$"
+        )
+        assert codes(watch.look(before.facts)) == set()
