@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, ClassVar
 
 from headrace.model.change import Change, Op
 from headrace.model.claim import Claim
-from headrace.model.errors import SinkUnavailable
 from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.outcome import APPLIED, STALE, Outcome, Rejected
@@ -24,7 +23,6 @@ from sinks.document import BadValue, Document
 from sinks.elasticsearch.bulk import (
     Bulk,
     delete_line,
-    forget_line,
     insist,
     upsert_line,
     worst,
@@ -49,6 +47,7 @@ from sinks.elasticsearch.names import (
 from sinks.elasticsearch.overwriting import Overwriting
 from sinks.elasticsearch.preflight import findings
 from sinks.elasticsearch.progress import ProgressIndex
+from sinks.elasticsearch.tidying import Tidying
 from sinks.elasticsearch.tombstones import Tombstones, groups
 from sinks.elasticsearch.unheld import Unheld
 from sinks.shadow import serving_config, switch
@@ -103,6 +102,7 @@ class ElasticsearchSink:
         self._indices = Indices(self._client, config)
         self._identities = Identities(self._client, config.refresh_interval)
         self._bulk = Bulk(self._client, config.chunk_docs, config.chunk_bytes, config.timeout)
+        self._tidying = Tidying(self._client, self._indices, self._bulk, config.tombstone_days)
         self._claims = Claims(self._client, self._indices, claims_alias(config.prefix))
         self._progress = ProgressIndex(
             self._client, self._indices, self._bulk, progress_alias(config.prefix), config.shadow
@@ -150,19 +150,12 @@ class ElasticsearchSink:
         return any(map(self._indices.exists, (alias, stones))) or self._indices.any_of(f"{alias}-g")
 
     def _make_tombstones(self, table: _Table) -> None:
-        """Make the index of a table's tombstones, or tidy it up."""
-        stones = table.tombstones
-        if self._indices.stands(stones.alias):
-            # To tidy up can wait, for the process that is just creating the index, say.
-            with suppress(SinkUnavailable):
-                for page in stones.expired(self.config.tombstone_days):
-                    # Or a cluster that puts it off would be shown the same page for ever.
-                    insist(self._bulk.send(stones.alias, [forget_line(key) for key in page]))
-                    self._indices.refresh(stones.alias)
-        else:
+        """Make the index of a table's tombstones."""
+        alias = table.tombstones.alias
+        if not self._indices.stands(alias):
             stem = tombstones_of(alias_of(self.config.prefix, table.schema.table))
             index = self._indices.next_of(stem, new=bool(self.config.shadow))
-            self._indices.create(stones.alias, index, stones.mapping(), {}, hidden=True)
+            self._indices.create(alias, index, table.tombstones.mapping(), {}, hidden=True)
 
     def target(self, schema: TableSchema) -> Target:
         template = ":".join("{" + field_of(name) + "}" for name in schema.key)
@@ -387,7 +380,8 @@ class ElasticsearchSink:
         self._progress.forget(topics)
 
     def maintain(self, seconds: float) -> bool:
-        return False
+        aliases = [table.tombstones.alias for table in self._tables.values()]
+        return self._tidying.run(aliases, time.monotonic() + seconds)
 
     def close(self) -> None:
         self._client.close()

@@ -157,17 +157,6 @@ class Tombstones:
                     break
         return found
 
-    def expired(self, days: int) -> Iterator[list[str]]:
-        """Yield pages of ids whose tombstones are older than ``days``; delete each page before the next."""
-        older = {"range": {"at": {"lt": f"now-{days}d"}}}
-        target = whole_search(self.alias, "hits.hits._id")
-        while True:
-            reply = self._client.request("POST", target, {"size": _PAGE, "query": older, "_source": False})
-            page = [hit["_id"] for hit in reply.json().get("hits", {}).get("hits", [])]
-            if not page:
-                return
-            yield page
-
 
 class Told:
     """How many rows the tombstones of an index tell of, less those of which it was taken back.

@@ -154,6 +154,7 @@ def test_a_disk_that_passes_its_flood_stage(server: Server, told: Told) -> None:
         until(lambda: len(blocks(server)) >= 3)  # rows, tombstones, progress
         told.refused("ES_BLOCKED", calls)
         told.sink.prepare(ORDERS)
+        assert not told.sink.maintain(5)
         assert told.sink.progress() == {PLACE: 10}
         with pytest.raises(SinkUnavailable, match="flood-stage") as caught:
             told.sink.apply(ORDERS, [order(5, at(5))])

@@ -78,7 +78,7 @@ def test_tombstones_are_forgotten_after_their_time(server: Server, sink: Elastic
     long_ago = int(time.time() * 1000) - 8 * 86_400_000
     old = {"keys": ["9"], "versions": [9], "version": 9, "partition": 0, "at": long_ago}
     server.ask("PUT", path(stones, "_doc", "old") + "?refresh=true", old)
-    sink.prepare(ORDERS)
+    assert not sink.maintain(5)
     server.ask("POST", path(stones, "_refresh"))
     left = server.ask("GET", path(stones, "_search"))["hits"]["hits"]
     assert [hit["_source"]["keys"] for hit in left] == [["1", "2", "3"]]
