@@ -87,9 +87,22 @@ class Literal(str):
     __slots__ = ()
 
 
+class _Repeating(dict[str, Any]):
+    """An object in which a key comes more than once, as Postgres' json may; ``members`` are all of them."""
+
+    def __init__(self, members: list[tuple[str, Any]]) -> None:
+        super().__init__(members)
+        self.members = members
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(members)
+    return made if len(made) == len(members) else _Repeating(members)
+
+
 def exact(data: bytes | str) -> Any:
-    """Parse JSON, keeping every number as a :class:`Literal`."""
-    return json.loads(data, parse_int=Literal, parse_float=Literal)
+    """Parse JSON, keeping every number as a :class:`Literal`, and for :func:`json_text` every member."""
+    return json.loads(data, parse_int=Literal, parse_float=Literal, object_pairs_hook=_object)
 
 
 def json_text(value: Any) -> str:
@@ -97,7 +110,8 @@ def json_text(value: Any) -> str:
     if isinstance(value, Literal):
         return str(value)  # encoders refuse a text that is more than that
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k)}:{json_text(v)}" for k, v in value.items()) + "}"
+        members = value.members if isinstance(value, _Repeating) else value.items()
+        return "{" + ",".join(f"{json.dumps(k)}:{json_text(v)}" for k, v in members) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(json_text, value)) + "]"
     return json.dumps(value)

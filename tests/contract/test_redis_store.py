@@ -87,6 +87,20 @@ def test_a_hash_holds_plain_texts(server: Server) -> None:
     sink.close()
 
 
+def test_a_document_with_one_key_twice_keeps_both_when_another_column_changes(
+    server: Server, style: str
+) -> None:
+    """Postgres' json keeps them, and gives the first or the last to whoever asks."""
+    sink = server.sink(format=style)
+    row = {"order_id": 7, "line_no": 2, "title": "Cup", "tags": '{"a":1,"b":[{"c":1.10,"c":2}],"a":3}'}
+    sink.apply(ITEMS, [upsert(ITEMS, row, at(41))])
+    assert sink.apply(ITEMS, [upsert(ITEMS, {**row, "title": "Jug"}, at(42), absent=["tags"])]) == [APPLIED]
+    key = server.prefix + "order_items:7:2"
+    text = server.redis.get(key) if style == "json" else server.redis.hget(key, "tags")
+    assert row["tags"] in text
+    sink.close()
+
+
 def test_readers_of_a_table_see_rows_only(server: Server, sink: RedisSink) -> None:
     sink.apply(
         ORDERS, [order(1, at(1)), order(2, at(2)), delete(ORDERS, 2, at(3)), delete(ORDERS, 9, at(4))][::2]
