@@ -73,6 +73,8 @@ class Boot:
         self._lock = threading.Lock()
         self.started: set[str] = set()
         """Servers that did not run before."""
+        self.belongings: Belongings | None = None
+        """Known as soon as Postgres is up."""
 
     def run(self) -> Booted:
         """Return when all of it is up.
@@ -108,8 +110,8 @@ class Boot:
             if self._engine is None:
                 self._engine = self._pool.submit(self._start_engine)
             if event.server == "postgres" and event.state in _UP and self._seeding is None:
-                booted = self._booted(self._stack.endpoints())
-                if not booted.belongings.known():
+                self.belongings = self._booted(self._stack.endpoints()).belongings
+                if not self.belongings.known():
                     self._seeding = self._pool.submit(self._fill)
 
     def _start_engine(self) -> None:

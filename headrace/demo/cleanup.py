@@ -25,20 +25,26 @@ def _undisturbed() -> Iterator[None]:
 
 
 class Cleanup:
-    """Stops what the demo started and removes what it made; what was there before stays.
+    """Stops what the demo started and removes what it made; what was there before stays, and what came since.
 
     Args:
         stack: The stack.
         boot: Knows which servers the demo started.
+        made_home: Whether the home is there because of the demo.
         say: Told what could not be removed, and how to do it by hand.
     """
 
-    def __init__(self, stack: Stack, boot: Boot, say: Callable[[str], None]) -> None:
+    def __init__(self, stack: Stack, boot: Boot, say: Callable[[str], None], *, made_home: bool) -> None:
         self._stack = stack
         self._boot = boot
         self._say = say
-        self._made_home = not stack.home.exists()
+        self._made_home = made_home
+        self._before: set[str] = set()
         self.booted: Booted | None = None
+
+    def begin(self, booted: Booted) -> None:
+        """Note what is there when all is up."""
+        self.booted, self._before = booted, booted.belongings.others()
 
     def run(self) -> None:
         """Tidy up, undisturbed by another Ctrl-C.
@@ -49,7 +55,8 @@ class Cleanup:
             self._run()
 
     def _run(self) -> None:
-        if self._made_home:
+        others = self._others()
+        if self._made_home and not others:
             self._down(purge=True)
             return
         if self.booted is not None:
@@ -57,10 +64,16 @@ class Cleanup:
                 self.booted.belongings.remove(self._say)
             except HeadraceError as error:
                 self._say(f"not removed: {error.message} ({error.code}); the next demo tries again")
-        if self._boot.started == {server.name for server in SERVERS}:
+        if came := sorted(others - self._before):
+            self._say(f"the servers run on for {', '.join(came)}; `headrace down` stops them")
+        elif self._boot.started == {server.name for server in SERVERS}:
             self._down(purge=False)
-        elif self.booted is not None and not self.booted.belongings.others():
+        elif self.booted is not None and not others:
             stop_engine(self._stack.home.run)
+
+    def _others(self) -> set[str]:
+        belongings = self._boot.belongings if self.booted is None else self.booted.belongings
+        return belongings.others() if belongings is not None else set()
 
     def _down(self, *, purge: bool) -> None:
         try:

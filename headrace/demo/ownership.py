@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,15 +17,42 @@ from headrace.control.registry import Registry, now_ms
 from headrace.demo import shop
 from headrace.model.errors import UsageError
 
-__all__ = ["SINKS", "SOURCE", "Belongings"]
+__all__ = ["SINKS", "SOURCE", "Belongings", "only_demo"]
 
 SOURCE = "shop"
 SINKS = {"search": "elasticsearch", "cache": "redis", "lake": "delta"}
 """Name → kind of the demo's sinks."""
 
 _SINCE = "since"
+_MINE = {f"source {SOURCE}", *(f"sink {name}" for name in SINKS)}
 
 Say = Callable[[str], None]
+
+
+@contextmanager
+def only_demo(run: Path) -> Iterator[None]:
+    """Keep other demos away from a home, which would remove what this one makes.
+
+    Args:
+        run: The home's directory of locks.
+
+    Raises:
+        UsageError: When one is there already (``DEMO_RUNS``).
+    """
+    with (run / "demo.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            raise UsageError(
+                f"A demo runs in this home already (process {lock.read() or 'unknown'}).",
+                code="DEMO_RUNS",
+                hint="Give the demo a home of its own: headrace demo --home DIRECTORY",
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +135,17 @@ class Belongings:
         shop.drop(self.server_dsn)
         self.path.unlink(missing_ok=True)
 
-    def others(self) -> bool:
-        """Return whether the home has sinks that are not the demo's."""
-        return any(entry.name not in SINKS for entry in Registry(self.context.registry).sinks())
+    def others(self) -> set[str]:
+        """Return the sources and sinks of the home that do not bear the demo's names."""
+        return self._all().keys() - _MINE
 
     def _registered(self) -> dict[str, int]:
+        return {what: when for what, when in self._all().items() if what in _MINE}
+
+    def _all(self) -> dict[str, int]:
         registry = Registry(self.context.registry)
         found = {f"source {entry.name}": entry.created_ms for entry in registry.sources()}
-        found |= {f"sink {entry.name}": entry.created_ms for entry in registry.sinks()}
-        mine = {f"source {SOURCE}", *(f"sink {name}" for name in SINKS)}
-        return {what: when for what, when in found.items() if what in mine}
+        return found | {f"sink {entry.name}": entry.created_ms for entry in registry.sinks()}
 
     def _noted(self) -> dict[str, int]:
         try:

@@ -16,6 +16,7 @@ from headrace.demo.interrupt import Interruption
 from headrace.demo.lookout import Lookout, behind, filled, shows_all_since
 from headrace.demo.memory import MemoryWatch
 from headrace.demo.original import Original
+from headrace.demo.ownership import only_demo
 from headrace.demo.pipeline import open_stores, register
 from headrace.demo.probe import MARKED, FirstRows, Markers
 from headrace.demo.show import Show
@@ -23,6 +24,7 @@ from headrace.demo.stock import TABLES, Sizes
 from headrace.demo.stores.base import Store
 from headrace.demo.verdict import Verdict, compare_all, print_comparisons
 from headrace.demo.workload import Workload
+from headrace.local.account import unprivileged
 from headrace.local.endpoints import Endpoints
 from headrace.local.stack import Stack
 from headrace.model.errors import StackError
@@ -86,15 +88,23 @@ class Demo:
         Raises:
             HeadraceError: When a part of it cannot work at all; a difference is no error but a verdict.
         """
+        home = self._stack.home
+        made_home = not home.exists()
+        home.create(passable=unprivileged() is not None)
+        with only_demo(home.run):
+            return self._run(made_home=made_home)
+
+    def _run(self, *, made_home: bool) -> Verdict:
         options = self._options
         sizes = Sizes() if options.scale == 1 else Sizes().scaled(options.scale)
         boot = Boot(self._stack, self._context_of, seed=options.seed, sizes=sizes, say=self._say)
-        cleanup = Cleanup(self._stack, boot, self._tell)
+        cleanup = Cleanup(self._stack, boot, self._tell, made_home=made_home)
         memory = MemoryWatch(self._stack.home.run)
         memory.start()
         verdict: Verdict | None = None
         try:
-            self.booted = cleanup.booted = booted = boot.run()
+            self.booted = booted = boot.run()
+            cleanup.begin(booted)
             verdict = self._pipeline(booted, sizes)
             verdict.seconds = time.monotonic() - self._began
             verdict.peak_rss_mib = memory.stop()

@@ -132,11 +132,18 @@ class Home:
             passable: Whether another account has to pass through to what is its own.
 
         Raises:
-            UsageError: ``HOME_NOT_OURS``: the directory exists and holds something else.
+            UsageError: ``HOME_NOT_OURS``: it holds something else, or is another user's.
             EnvironmentError_: ``HOME_UNWRITABLE``.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
+            if self.exists() and os.geteuid() == 0 and self.root.stat().st_uid != 0:
+                # Files of root's would be left in it, which its user could no longer use.
+                raise UsageError(
+                    f"The home {self.root} belongs to another user: run the command as that one.",
+                    code="HOME_NOT_OURS",
+                    hint="Or name another directory with --home or HEADRACE_HOME.",
+                )
             if not self.exists() and any(self.root.iterdir()):
                 raise UsageError(
                     f"{self.root} is not empty and is no headrace home.",

@@ -8,16 +8,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from headrace.cli.context import open_context
+from headrace.control.registry import Registry
+from headrace.local.stack import Stack
 from tests.e2e.test_demo import assert_tidy, headrace, last_line
+from tests.support.database import fresh_database
 from tests.support.patience import WAIT_S
-from tests.support.stack import RunningStack
+from tests.support.stack import RunningStack, fresh_home
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
-Start = Callable[[str], subprocess.Popen[str]]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -26,9 +31,9 @@ def start(stack: RunningStack) -> Iterator[Start]:
     command = [sys.executable, "-u", "-X", "faulthandler", "-c", "from headrace.cli.main import run; run()"]
     demos: list[subprocess.Popen[str]] = []
 
-    def started(until: str) -> subprocess.Popen[str]:
+    def started(until: str, home: Path = stack.home.root) -> subprocess.Popen[str]:
         demo = subprocess.Popen(
-            [*command, "demo", "--seconds", "300", "--scale", "0.05", "--home", str(stack.home.root)],
+            [*command, "demo", "--seconds", "300", "--scale", "0.05", "--home", str(home)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -69,6 +74,8 @@ def test_asked_to_end_it_tidies_up(
     stack: RunningStack, start: Start, number: signal.Signals, moment: str
 ) -> None:
     demo = start(moment)
+    second = headrace(stack, "demo")
+    assert (second.returncode, "DEMO_RUNS" in second.stderr) == (2, True), second.stderr
     demo.send_signal(number)
     said = told_at_the_end(demo)
     assert demo.returncode == 130, said
@@ -87,3 +94,20 @@ def test_killed_it_is_cleared_away_by_the_next(stack: RunningStack, start: Start
     assert done.returncode == 0, done.stdout + done.stderr
     assert last_line(done)["in_sync"] is True
     assert_tidy(stack)
+
+
+@pytest.mark.deep
+def test_in_a_home_that_it_made_it_leaves_what_somebody_else_has_registered_meanwhile(start: Start) -> None:
+    with fresh_home() as home:
+        demo = start("starting the connector", home.root)
+        own = RunningStack(Stack(home), Stack(home).endpoints())
+        with fresh_database(own.endpoints.postgres_dsn, "theirs") as database:
+            database.run("CREATE TABLE t (id int PRIMARY KEY)")
+            added = headrace(own, "source", "add", "theirs", database.dsn, "--no-wait")
+            assert added.returncode == 0, added.stderr
+            demo.send_signal(signal.SIGINT)
+            assert "the servers run on for source theirs" in told_at_the_end(demo)
+            assert_tidy(own)
+            assert Registry(open_context(home.root).registry).source("theirs")
+            removed = headrace(own, "source", "remove", "theirs", "--yes")
+            assert removed.returncode == 0, removed.stderr

@@ -131,6 +131,18 @@ def test_home_refuses_a_directory_that_holds_something_else(tmp_path: Path) -> N
     assert (tmp_path / "thesis.tex").exists()
 
 
+def test_root_leaves_the_home_of_another_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path / "home")
+    home.create()
+    if os.geteuid() == 0:
+        os.chown(home.root, 65534, 65534)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(UsageError) as caught:
+        home.create()
+    assert caught.value.code == "HOME_NOT_OURS"
+
+
 def test_home_is_purged_whole_and_nothing_else(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
