@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from headrace.cli.context import HomeOption, home_of, open_context
 from headrace.cli.given import refuse_unused
 from headrace.cli.output import JsonFlag, err, fails_clearly, out, print_json
 from headrace.control.context import Context
-from headrace.local.endpoints import Endpoints
+from headrace.local.endpoints import OF_THIS_ONE, Endpoints
 from headrace.local.stack import Stack
 from headrace.model.errors import UsageError
 
@@ -68,9 +69,9 @@ def register(app: typer.Typer) -> None:
         from headrace.demo.run import Demo, Options
 
         place = home_of(home)
+        _forget_other_servers()
 
         def context_of(endpoints: Endpoints) -> Context:
-            # The demo is about the local servers, whatever addresses the environment gives.
             return replace(
                 open_context(place.root, begins=True),
                 connect_url=endpoints.connect_url,
@@ -101,6 +102,12 @@ def register(app: typer.Typer) -> None:
                 report.write_text(json.dumps(verdict.details(), indent=2) + "\n")
         if not verdict.in_sync:
             raise typer.Exit(1)
+
+
+def _forget_other_servers() -> None:
+    """Have libpq connect to the local Postgres, whatever the environment says of servers elsewhere."""
+    for option in OF_THIS_ONE:
+        os.environ.pop(f"PG{option.replace('_', '').upper()}", None)
 
 
 def _try(report: Path) -> None:

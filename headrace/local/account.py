@@ -10,7 +10,9 @@ from pathlib import Path
 
 from headrace.model.errors import EnvironmentError_
 
-__all__ = ["Account", "check_reachable", "give", "passes", "private", "unprivileged"]
+__all__ = ["Account", "check_reachable", "give", "passes", "private", "surroundings", "unprivileged"]
+
+_KEPT = ("LANG", "LD_LIBRARY_PATH", "PATH", "TZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,15 @@ def unprivileged() -> Account | None:
         code="STACK_NO_ACCOUNT",
         hint="Run headrace as an ordinary user, or set HEADRACE_USER to an unprivileged one.",
     )
+
+
+def surroundings() -> dict[str, str]:
+    """Return the environment of a server: of ours, what it needs to be found and to speak.
+
+    The rest may be secrets of whoever starts it, or options that are meant for other programs.
+    """
+    kept = (name for name in os.environ if name in _KEPT or name.startswith("LC_"))
+    return {name: os.environ[name] for name in kept}
 
 
 def give(path: Path, account: Account | None) -> None:

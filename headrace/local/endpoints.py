@@ -10,7 +10,10 @@ from headrace.local.home import Home
 from headrace.local.ports import HOST, load_ports
 from headrace.model.errors import StackError
 
-__all__ = ["DATABASE", "SUPERUSER", "Endpoints", "endpoints_of", "postgres_dsn"]
+__all__ = ["DATABASE", "OF_THIS_ONE", "SUPERUSER", "Endpoints", "endpoints_of", "postgres_dsn"]
+
+OF_THIS_ONE = {"channel_binding": "disable", "gssencmode": "disable", "hostaddr": HOST, "sslmode": "disable"}
+"""How libpq reaches the local Postgres, whatever the environment says of servers elsewhere."""
 
 SUPERUSER = "postgres"
 DATABASE = "postgres"

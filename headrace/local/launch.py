@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace.local.account import surroundings
 from headrace.local.home import Home
 from headrace.local.server import Launch, Server, Site
 from headrace.model.errors import EnvironmentError_, HeadraceError, StackError
@@ -52,7 +53,7 @@ def start(server: Server, launch: Launch, home: Home) -> int:
             # A terminal that closes, or Ctrl-C in it, is none of the servers' business.
             start_new_session=True,
             # glibc's arena per core and thread costs a Java server tens of megabytes.
-            env={**os.environ, "MALLOC_ARENA_MAX": "2", **launch.env},
+            env={**surroundings(), "MALLOC_ARENA_MAX": "2", **launch.env},
             cwd="/",
             user=account.uid if account else None,
             group=account.gid if account else None,

@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from headrace.local.account import Account, check_reachable, give
-from headrace.local.endpoints import SUPERUSER, postgres_dsn
+from headrace.local.account import Account, check_reachable, give, surroundings
+from headrace.local.endpoints import OF_THIS_ONE, SUPERUSER, postgres_dsn
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.local.unpack import safe_extract_tar, unpacked
@@ -102,13 +102,12 @@ class Postgres:
 
     def probe(self, site: Site) -> None:
         dsn = postgres_dsn(site.ports["postgres"], site.credentials.postgres)
-        with psycopg.connect(dsn, connect_timeout=3) as connection:
+        # What the environment says of servers elsewhere is not about this one.
+        with psycopg.connect(dsn, connect_timeout=3, **OF_THIS_ONE) as connection:
             connection.execute("select 1")
 
 
 def _run_as(account: Account | None, command: list[str]) -> subprocess.CompletedProcess[str]:
-    if account is None:
-        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd="/")
     return subprocess.run(
         command,
         capture_output=True,
@@ -116,9 +115,10 @@ def _run_as(account: Account | None, command: list[str]) -> subprocess.Completed
         timeout=180,
         check=False,
         cwd="/",
-        user=account.uid,
-        group=account.gid,
-        extra_groups=[],
+        env=surroundings(),
+        user=account.uid if account else None,
+        group=account.gid if account else None,
+        extra_groups=[] if account else None,
     )
 
 

@@ -43,7 +43,7 @@ class Launch:
 
     Attributes:
         command: Program and arguments.
-        env: Variables to add to this process' environment.
+        env: Variables beside those of :func:`headrace.local.account.surroundings`.
         account: Whom to run as; None for this user.
         aot: The cache that makes its JVM start faster; None for what is no JVM, or one that has none.
     """

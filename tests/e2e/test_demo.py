@@ -109,6 +109,17 @@ def test_a_kept_demo_goes_on_and_shows_an_insert(
     assert last_line(checked)["rows"]["categories"] == last_line(kept)["rows"]["categories"] + 1
 
 
+def test_a_comparison_is_about_the_local_servers_whatever_the_environment_says_of_others(
+    kept: subprocess.CompletedProcess[str], stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("PGSSLMODE", "require"), ("PGHOSTADDR", "192.0.2.1")):
+        monkeypatch.setenv(name, value)
+    up = headrace(stack, "up")
+    assert up.returncode == 0, up.stderr
+    checked = headrace(stack, "demo", "--check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_what_a_kept_demo_tells_to_try_can_be_pasted(
     kept: subprocess.CompletedProcess[str], stack: RunningStack
 ) -> None:

@@ -104,8 +104,8 @@ def test_in_a_home_that_it_made_it_leaves_what_somebody_else_has_registered_mean
         with fresh_database(own.endpoints.postgres_dsn, "theirs") as database:
             database.run("CREATE TABLE t (id int PRIMARY KEY)")
             added = headrace(own, "source", "add", "theirs", database.dsn, "--no-wait")
-            assert added.returncode == 0, added.stderr
             demo.send_signal(signal.SIGINT)
+            assert added.returncode == 0, added.stderr + told_at_the_end(demo)
             assert "the servers run on for source theirs" in told_at_the_end(demo)
             assert_tidy(own)
             assert Registry(open_context(home.root).registry).source("theirs")

@@ -145,6 +145,14 @@ def test_no_server_is_root_and_no_command_line_holds_a_password(stack: RunningSt
         assert not any(secret in word for secret in secrets for word in process.cmdline()), name
 
 
+def test_no_server_is_given_the_environment_of_who_starts_it(stack: RunningStack) -> None:
+    """There may be secrets in it, or options that are meant for other programs."""
+    needed = {"LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "MALLOC_ARENA_MAX", "PYTHONPATH", "HEADRACE_ACCOUNT"}
+    for name, process in processes(stack):
+        given = {variable for variable in process.environ() if not variable.startswith("LC_")}
+        assert given <= needed, name
+
+
 def test_no_file_is_anybody_elses(stack: RunningStack) -> None:
     stack.home.root.chmod(0o777)
     for folder in (stack.home.pipelines, stack.home.lake, stack.home.logs):
