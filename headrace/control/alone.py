@@ -11,7 +11,7 @@ from typing import IO
 
 from headrace.control.context import Context
 
-__all__ = ["Say", "alone", "is_held", "only_one", "somebody_works", "take"]
+__all__ = ["Say", "alone", "is_held", "only_one", "somebody_works", "take", "worked_on"]
 
 Say = Callable[[str], None]
 
@@ -68,6 +68,16 @@ def is_held(context: Context, kind: str, name: str) -> bool:
     """Return whether a command adds or removes what has this name."""
     with _lock_on(context, kind, name) as lock:
         return _is_taken(lock)
+
+
+def worked_on(context: Context) -> set[str]:
+    """Return what commands add or remove now, each name after ``source`` or ``sink``."""
+    found = set()
+    for path in context.run.glob("name-*.lock"):
+        with path.open("a+") as lock:
+            if _is_taken(lock):
+                found.add(path.stem.removeprefix("name-").replace("-", " ", 1))
+    return found
 
 
 def somebody_works(context: Context, source: str) -> bool:

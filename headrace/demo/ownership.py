@@ -12,6 +12,7 @@ from pathlib import Path
 
 from headrace.control import sink as sinks
 from headrace.control import source as sources
+from headrace.control.alone import worked_on
 from headrace.control.context import Context
 from headrace.control.registry import Registry, now_ms
 from headrace.demo import shop
@@ -136,8 +137,8 @@ class Belongings:
         self.path.unlink(missing_ok=True)
 
     def others(self) -> set[str]:
-        """Return the sources and sinks of the home that do not bear the demo's names."""
-        return self._all().keys() - _MINE
+        """Return the home's sources and sinks, and those being added, that do not bear the demo's names."""
+        return (self._all().keys() | worked_on(self.context)) - _MINE
 
     def _registered(self) -> dict[str, int]:
         return {what: when for what, when in self._all().items() if what in _MINE}

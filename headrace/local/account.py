@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.model.errors import EnvironmentError_
 
-__all__ = ["Account", "check_reachable", "give", "passes", "private", "surroundings", "unprivileged"]
+__all__ = [
+    "Account",
+    "check_reachable",
+    "give",
+    "passes",
+    "private",
+    "run_as",
+    "surroundings",
+    "unprivileged",
+]
 
 _KEPT = ("LANG", "LD_LIBRARY_PATH", "PATH", "TZ")
 
@@ -56,6 +66,22 @@ def surroundings() -> dict[str, str]:
     """
     kept = (name for name in os.environ if name in _KEPT or name.startswith("LC_"))
     return {name: os.environ[name] for name in kept}
+
+
+def run_as(account: Account | None, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program as a server's account, as ourselves where there is none, and return what it says."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        cwd="/",
+        env=surroundings(),
+        user=account.uid if account else None,
+        group=account.gid if account else None,
+        extra_groups=[] if account else None,
+    )
 
 
 def give(path: Path, account: Account | None) -> None:

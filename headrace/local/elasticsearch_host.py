@@ -41,6 +41,7 @@ def _start_node(home: str, config: str) -> Any:
         jpype.JClass("java.nio.file.Path").of(config),
         jpype.JProxy("java.util.function.Supplier", dict={"get": lambda: "headrace"}),
     )
+    _become(os.environ.get("HEADRACE_ACCOUNT"))  # before it opens a log where that account may put links
     logs.configure(environment, True)
     plugins = elastic("plugins.PluginsLoader")
     loader = plugins.createPluginsLoader(
@@ -49,7 +50,6 @@ def _start_node(home: str, config: str) -> Any:
         no_settings,
         False,
     )
-    _become(os.environ.get("HEADRACE_ACCOUNT"))
     node = elastic("node.Node")(environment, loader)
     _close_doors(node, config, elastic)
     return node.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.local.credentials import USER, Credentials
 from headrace.local.home import Home
@@ -12,7 +13,12 @@ from headrace.model.errors import StackError
 
 __all__ = ["DATABASE", "OF_THIS_ONE", "SUPERUSER", "Endpoints", "endpoints_of", "postgres_dsn"]
 
-OF_THIS_ONE = {"channel_binding": "disable", "gssencmode": "disable", "hostaddr": HOST, "sslmode": "disable"}
+OF_THIS_ONE: dict[str, Any] = {
+    "channel_binding": "disable",
+    "gssencmode": "disable",
+    "hostaddr": HOST,
+    "sslmode": "disable",
+}
 """How libpq reaches the local Postgres, whatever the environment says of servers elsewhere."""
 
 SUPERUSER = "postgres"

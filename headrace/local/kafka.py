@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from headrace.local.account import check_reachable, give, private
+from headrace.local.account import Account, check_reachable, private, run_as
 from headrace.local.cache import write_atomically
 from headrace.local.credentials import USER
 from headrace.local.jvm import (
@@ -167,10 +166,7 @@ class Kafka:
             check_reachable(site.account, data, "HEADRACE_HOME")
             check_reachable(site.account, jars[0].parent, "HEADRACE_CACHE")
         if not (data / "meta.properties").is_file():
-            self._format(jars, options, settings)
-            private(data, site.account)
-            for path in data.iterdir():
-                give(path, site.account)
+            self._format(jars, options, settings, site.account)
         if was_killed(data):
             self._fence(site, options, text)
         aot = aot_cache(self.name, HEAP_MIB, jars)
@@ -190,7 +186,9 @@ class Kafka:
         command = java_command(site.files["kafka"], given, "kafka.Kafka", str(settings))
         fence(self, Launch(command, account=site.account), site.home, log)
 
-    def _format(self, jars: Sequence[Path], options: list[str], settings: Path) -> None:
+    def _format(
+        self, jars: Sequence[Path], options: list[str], settings: Path, account: Account | None
+    ) -> None:
         """Give the empty data directory a cluster id, once in its life."""
         command = java_command(
             jars,
@@ -198,7 +196,7 @@ class Kafka:
             "kafka.tools.StorageTool",
             *("format", "--ignore-formatted", "-t", new_cluster_id(), "-c", str(settings)),
         )
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        answer = run_as(account, command)
         if answer.returncode != 0:
             words = (answer.stderr or answer.stdout).strip()[-500:]
             raise StackError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import subprocess
 import tarfile
 import time
 import zipfile
@@ -16,8 +15,9 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from headrace.local.account import Account, check_reachable, give, surroundings
+from headrace.local.account import check_reachable, give, run_as
 from headrace.local.endpoints import OF_THIS_ONE, SUPERUSER, postgres_dsn
+from headrace.local.jvm import settings_file
 from headrace.local.ports import HOST
 from headrace.local.server import Launch, Site
 from headrace.local.unpack import safe_extract_tar, unpacked
@@ -70,9 +70,8 @@ class Postgres:
         if not (data / "PG_VERSION").is_file():
             self._initialise(binaries, data, site)
         _clear_remains(data)
-        settings = data / "headrace.conf"
-        settings.write_text(_SETTINGS.format(host=HOST, port=site.ports["postgres"]), encoding="utf-8")
-        give(settings, site.account)
+        text = _SETTINGS.format(host=HOST, port=site.ports["postgres"])
+        settings_file(data / "headrace.conf", text, site.account)
         return Launch([str(binaries / "postgres"), "-D", str(data)], account=site.account)
 
     def _initialise(self, binaries: Path, data: Path, site: Site) -> None:
@@ -88,15 +87,16 @@ class Postgres:
         command = [str(binaries / "initdb"), "-D", str(workshop / "data"), "-U", SUPERUSER]
         command += ["--pwfile", str(password), "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
-        answer = _run_as(site.account, command)
+        answer = run_as(site.account, command)
         if answer.returncode != 0:
             raise StackError(
                 f"Postgres' data directory cannot be made: {(answer.stderr or answer.stdout).strip()[-500:]}",
                 code="STACK_SERVER_DIED",
                 hint="Look at the free space and the permissions of the home.",
             )
-        with (workshop / "data" / "postgresql.conf").open("a", encoding="utf-8") as file:
-            file.write("\ninclude_if_exists = 'headrace.conf'\n")
+        own = workshop / "data" / "postgresql.conf"
+        included = own.read_text(encoding="utf-8") + "\ninclude_if_exists = 'headrace.conf'\n"
+        settings_file(own, included, site.account)
         (workshop / "data").rename(data)
         shutil.rmtree(workshop)
 
@@ -105,21 +105,6 @@ class Postgres:
         # What the environment says of servers elsewhere is not about this one.
         with psycopg.connect(dsn, connect_timeout=3, **OF_THIS_ONE) as connection:
             connection.execute("select 1")
-
-
-def _run_as(account: Account | None, command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        cwd="/",
-        env=surroundings(),
-        user=account.uid if account else None,
-        group=account.gid if account else None,
-        extra_groups=[] if account else None,
-    )
 
 
 def _processes_of(data: Path) -> Iterator[psutil.Process]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -143,6 +145,35 @@ def test_each_server_killed_is_repaired_alone(stack: RunningStack) -> None:
         assert after == before
         assert set(states(stack.stack).values()) == {"running"}
     trace_is_there(stack.endpoints)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["postgres", "elasticsearch"])
+def test_what_a_server_puts_in_the_way_has_nothing_of_others_overwritten(
+    stack: RunningStack, tmp_path: Path, name: str
+) -> None:
+    """Root writes settings, and a server could have put a link to another file in their place."""
+    others = tmp_path / "others"
+    others.write_text("theirs")
+    others.chmod(0o600)
+    written = {
+        "postgres": stack.home.data("postgres") / "headrace.conf",
+        "elasticsearch": stack.home.log("elasticsearch"),
+    }[name]
+    pidfile.stop(stack.home.pidfile(name))
+    kept = written.read_bytes()
+    written.unlink()
+    written.symlink_to(others)
+    try:
+        with suppress(StackError):
+            stack.stack.up()
+        # As an ordinary user Elasticsearch logs into whatever is there: the user's own.
+        assert others.read_text() == "theirs" or (name == "elasticsearch" and os.geteuid() != 0)
+    finally:
+        written.unlink()
+        written.write_bytes(kept)
+        shutil.chown(written, written.parent.stat().st_uid, written.parent.stat().st_gid)
+        stack.stack.up()
 
 
 @pytest.mark.deep
