@@ -94,6 +94,35 @@ def test_the_remedy_of_a_sink_whose_targets_another_took_over(mirror: Mirror, sh
     until(lambda: words(mirror, name) == {(State.STREAMING, "")}, why=lambda: words(mirror, name))
 
 
+def test_one_table_that_another_installation_has_taken_keeps_no_other_waiting(mirror: Mirror) -> None:
+    assert_equal(mirror)
+    names, taken = [f"{NAME}{short}" for short in KINDS], [mirror.schema("names")]
+    for name in names:
+        with closing(open_sink(Registry(mirror.context.registry).sink(name))) as store:
+            store.claim(taken, Claim.new("theirs", "elsewhere", engine=True), store.claims(taken))
+    mirror.database.run("UPDATE names SET v = 'waits' WHERE id = 2")
+
+    def told() -> dict[tuple[str, str], tuple[State, str]]:
+        seen = lag.measure(mirror.context).tables
+        return {(one.sink, one.table): (one.state, one.remedy) for one in seen}
+
+    wanted = {
+        **{(name, "public.goods"): (State.STREAMING, "") for name in names},
+        **{
+            (name, "public.names"): (State.FAILED, f"headrace sink resume {name} --take-over")
+            for name in names
+        },
+    }
+    until(lambda: told() == wanted, why=told)
+    mirror.database.run("UPDATE goods SET v = 'goes on' WHERE id = 2")
+    until(lambda: all(rows["2"]["v"] == "goes on" for rows in mirror.stored("goods").values()))
+    assert all(rows["2"]["v"] != "waits" for rows in mirror.stored("names").values())
+    for name in names:
+        carry_out(told()[name, "public.names"][1], mirror.stack.home.root, mirror.database.run)
+    carry_out(f"headrace recover {NAME}", mirror.stack.home.root, mirror.database.run)
+    assert_equal(mirror)
+
+
 def test_the_remedy_of_a_search_whose_credentials_are_others(
     mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:

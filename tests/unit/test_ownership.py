@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ from sinks.memory import MemorySink
 from spark_jobs.ownership import Fenced, Holding
 from tests.support.waiting import elapse
 
+OTHERS = replace(ORDERS, table=TableId("public", "others"))
+THEIRS = Claim.new("theirs", "elsewhere", engine=False)
+
 
 class Home:
     """An installation with one sink, on a store that others may use, too."""
@@ -29,6 +33,7 @@ class Home:
         self.store = store
         self.sink = MemorySink("cache", MemorySink.Config(store=store))
         self.sink.prepare(ORDERS)
+        self.sink.prepare(OTHERS)
 
     def spec(self) -> PipelineSpec:
         return PipelineSpec(
@@ -38,7 +43,10 @@ class Home:
             source="shop",
             kafka_bootstrap="127.0.0.1:1",
             placeholder="p",
-            tables=(TableSpec(topic="shop.public.orders", epoch=1, table=ORDERS.as_dict()),),
+            tables=tuple(
+                TableSpec(topic=f"shop.{schema.table}", epoch=1, table=schema.as_dict())
+                for schema in (ORDERS, OTHERS)
+            ),
             checkpoint=self.root / "checkpoint",
             dead_letters=self.root / "dead",
             owner=self.root / "owner.json",
@@ -158,3 +166,34 @@ def test_what_is_not_writing_is_the_sinks_own(home: Home) -> None:
     assert isinstance(fenced, Sink)
     assert (fenced.kind, fenced.placement) == ("memory", "driver")
     assert fenced.target(ORDERS) == home.sink.target(ORDERS)
+
+
+def refused_there(fenced: Fenced) -> set[str]:
+    """Return what is said to whoever writes to the one target, naming it."""
+    codes = set()
+    for write in (fenced.prepare, lambda schema: fenced.truncate(schema, at(9))):
+        with pytest.raises(SinkError) as caught:
+            write(OTHERS)
+        assert caught.value.table == OTHERS.table
+        codes.add(caught.value.code)
+    return codes
+
+
+def test_a_table_that_another_installation_has_taken_is_left_to_it_and_the_others_go_on(home: Home) -> None:
+    fenced = home.start()
+    home.sink.claim([OTHERS], THEIRS, home.sink.claims([OTHERS]))
+    wait_until_it_looks_again()
+    assert refused_there(fenced) == {"SINK_FENCED"}
+    fenced = home.start()
+    assert refused_there(fenced) == {"SINK_FENCED"}
+    assert not fenced.maintain(1.0)
+    assert fenced.apply(ORDERS, [order(1, at(1))]) == [APPLIED]
+    fenced.settle({("shop.public.orders", 0): 1, ("shop.public.others", 0): 1})
+    assert dict(home.sink.progress()) == {("shop.public.orders", 0): 1}
+    assert home.sink.claims([OTHERS]) == {OTHERS.table: THEIRS}
+    home.sink.claim([ORDERS], THEIRS, home.sink.claims([ORDERS]))
+    wait_until_it_looks_again()
+    with pytest.raises(SinkError) as caught:
+        fenced.apply(ORDERS, [order(1, at(1))])
+    assert caught.value.table is None
+    assert refused(home.start) == "SINK_FENCED"
