@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -9,6 +11,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
 
+import numpy as np
 import orjson
 from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
 
@@ -159,12 +162,15 @@ class RedisSink:
         return removed
 
     def count(self, schema: TableSchema, position: Position | None = None) -> int:
-        table, found = self._table(schema), 0
+        table, found = self._table(schema), array("q")
+        least, below = (0, math.inf) if position is None else (position.floor, position.version)
         with store_errors():
-            for page in self._pages(table.keys.head, once=True):
-                versions = [v for v in table.layout.versions(self._client.redis, page) if v is not None]
-                found += sum(position is None or position.floor <= v < position.version for v in versions)
-        return found
+            for page in self._pages(table.keys.head):
+                versions = table.layout.versions(self._client.redis, page)
+                told = zip(page, versions, strict=True)
+                found.extend(hash(key) for key, v in told if v is not None and least <= v < below)
+        # A key may have been passed twice; eight bytes of each are kept to know it.
+        return len(np.unique(np.frombuffer(found, np.int64)))
 
     # ------------------------------------------------------------ progress
 
