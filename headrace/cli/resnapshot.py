@@ -14,7 +14,14 @@ from typer.main import get_command
 from headrace.cli.context import HomeOption, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
 from headrace.cli.run_bar import shown
-from headrace.cli.run_facts import RunState, described, tables_of, tell, tell_it_goes_on
+from headrace.cli.run_facts import (
+    RunState,
+    described,
+    tables_of,
+    tell,
+    tell_it_goes_on,
+    telling_of_new,
+)
 from headrace.cli.show import grid, number
 from headrace.control.names import known_source
 from headrace.control.registry import Registry, ResnapshotEntry
@@ -129,17 +136,18 @@ def start(
         if plan.left_out and wait:
             raise typer.Exit(1)
         return
-    run = work.start(
-        context,
-        source,
-        tables=chosen,
-        sinks=only,
-        sweep_many=sweep_many,
-        rows_per_second=rows_per_second,
-        max_latency_ms=max_latency_ms,
-        why=why,
-        queue=queue,
-    )
+    with telling_of_new(context, source, as_json=as_json):
+        run = work.start(
+            context,
+            source,
+            tables=chosen,
+            sinks=only,
+            sweep_many=sweep_many,
+            rows_per_second=rows_per_second,
+            max_latency_ms=max_latency_ms,
+            why=why,
+            queue=queue,
+        )
     if not wait:
         tell(context, run, as_json=as_json)
         return

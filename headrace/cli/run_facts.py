@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
 from headrace.cli.output import err, out, print_hint, print_json
 from headrace.control.context import Context
-from headrace.control.registry import ResnapshotEntry, now_ms
-from headrace.control.runs.repository import topics_of
+from headrace.control.registry import Registry, ResnapshotEntry, now_ms
+from headrace.control.runs.repository import active, topics_of
 from headrace.control.runs.settling import records_left
 from headrace.control.runs.start import MAX_LATENCY_MS, swept_by
 from headrace.control.runs.words import state_of
 
-__all__ = ["RunState", "described", "tables_of", "tell", "tell_it_goes_on"]
+__all__ = ["RunState", "described", "tables_of", "tell", "tell_it_goes_on", "telling_of_new"]
 
 _TOLD = (
     "source",
@@ -101,6 +102,20 @@ def tell(context: Context, run: ResnapshotEntry, *, as_json: bool) -> None:
             print_hint(f"{word.replace('_', ' ')}: {said}")
     for table, reason in told["left_out"].items():
         print_hint(f"left out: {table}: {reason}")
+
+
+@contextmanager
+def telling_of_new(context: Context, source: str, *, as_json: bool) -> Iterator[None]:
+    """Say on standard error that a run goes on which the block had begun when it was interrupted."""
+    registry = Registry(context.registry)
+    before = {run.id for run in active(registry, source)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        for run in active(registry, source):
+            if run.id not in before:
+                tell_it_goes_on(run.id, as_json=as_json)
+        raise
 
 
 def tell_it_goes_on(run: str, *, as_json: bool) -> None:

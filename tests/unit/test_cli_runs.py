@@ -64,11 +64,19 @@ def refused(*words: str, code: int = 2) -> dict[str, str]:
     return error
 
 
-@pytest.mark.parametrize("words", ["wait RUN", "resume RUN", "shop goods", "start shop goods"])
+@pytest.mark.parametrize(
+    ("words", "within"),
+    [
+        *((words, "wait") for words in ("wait RUN", "resume RUN", "shop goods", "start shop goods")),
+        ("shop goods", "hand_over"),
+        ("shop goods --no-wait", "hand_over"),
+    ],
+)
 def test_whoever_waits_no_longer_is_told_that_the_run_goes_on(
-    home: Path, monkeypatch: pytest.MonkeyPatch, words: str
+    home: Path, monkeypatch: pytest.MonkeyPatch, words: str, within: str
 ) -> None:
-    monkeypatch.setattr(start, "wait", interrupted)
+    for step in ("wait", within):
+        monkeypatch.setattr(start, step, interrupted)
     run = begun(home)
     result = told("resnapshot", *words.replace("RUN", run.id[:6]).split(), code=130)
     if "RUN" not in words:
