@@ -202,8 +202,10 @@ class Sink(Protocol):
         """
         ...
 
-    def maintain(self, seconds: float) -> bool:
+    def maintain(self, seconds: float, leave: Collection[TableId] = ()) -> bool:
         """Tidy up in an idle moment, for about ``seconds`` at most; return whether there is more to do.
+
+        Tables to ``leave`` alone are another writer's.
 
         Neither readers nor other writers notice. Where there is nothing to do it costs next to nothing.
         """

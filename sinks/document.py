@@ -100,9 +100,10 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return made if len(made) == len(members) else _Repeating(members)
 
 
-def exact(data: bytes | str) -> Any:
-    """Parse JSON, keeping every number as a :class:`Literal`, and for :func:`json_text` every member."""
-    return json.loads(data, parse_int=Literal, parse_float=Literal, object_pairs_hook=_object)
+def exact(data: bytes | str, *, whole: bool = True) -> Any:
+    """Parse JSON, numbers as :class:`Literal`; if ``whole``, :func:`json_text` gives every member again."""
+    kept = _object if whole else None  # else the last one of a key
+    return json.loads(data, parse_int=Literal, parse_float=Literal, object_pairs_hook=kept)
 
 
 def json_text(value: Any) -> str:

@@ -173,7 +173,7 @@ class MemorySink:
         for place in [place for place in self._store.progress if is_among(place[0], topics)]:
             del self._store.progress[place]
 
-    def maintain(self, seconds: float) -> bool:
+    def maintain(self, seconds: float, leave: Collection[TableId] = ()) -> bool:
         return False
 
     def close(self) -> None:

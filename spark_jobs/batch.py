@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +39,7 @@ __all__ = ["Batches"]
 _LOOK_EVERY_S = 1.0
 """What a store has lost is told as soon as that, and what proves that it has lost nothing is no older."""
 _TIDY_EVERY_S = 5.0
+_TIDY_BUSY_EVERY_S = 60.0
 _TIDY_S = 0.2
 """So long may a change that comes in have to wait for it."""
 
@@ -90,7 +91,7 @@ class Batches:
 
     @property
     def over(self) -> bool:
-        """Return whether there are to be no more batches."""
+        """Whether there are to be no more batches."""
         return self._over.is_set()
 
     @property
@@ -121,9 +122,7 @@ class Batches:
                 self._shut({**self._history.changed(settled), **self._history.gone})
                 behind = self._forward(session, pipeline, settled)
                 more = any(self._troubles.due(self._names[topic]) for topic in behind)
-                if time.monotonic() - self._tidied > _TIDY_EVERY_S:
-                    sink_of(self._holding.pipeline())[0].maintain(_TIDY_S)
-                    self._tidied = time.monotonic()
+                self._tidy(_TIDY_EVERY_S)
             # Not only who applies records changes it: so does a run that has filled a table anew.
             self._progress.behind(load_holds(self._spec.checkpoint).counts())
             self.proven = began
@@ -135,6 +134,11 @@ class Batches:
             # What is left of a refill goes on at once; a batch that waits comes first.
             self._at_rest = float("-inf") if more else time.monotonic()
             self._turn.release()
+
+    def _tidy(self, every_s: float) -> None:
+        if time.monotonic() - self._tidied > every_s:
+            sink_of(self._holding.pipeline())[0].maintain(_TIDY_S)
+            self._tidied = time.monotonic()
 
     def requested(self, report: Report) -> None:
         """Take note of what a request has done; a table that a run has swept has no hole below its mark."""
@@ -155,10 +159,8 @@ class Batches:
         """Say that there will be no more batches; what is under way ends by itself."""
         self._over.set()
         if self._turn.acquire(blocking=False):
-            try:
-                self._reader.close()
-            finally:
-                self._turn.release()
+            self._reader.close()
+            self._turn.release()
 
     @contextmanager
     def _said(self) -> Iterator[None]:
@@ -178,10 +180,16 @@ class Batches:
         # A table may have been taken out of the pipeline since the batch was planned.
         span = planned(self._spec.checkpoint, batch_id).of(self._names)
         hit("batch.planned", self._spec.kind)
-        with self._turn, self._reading():
-            # A store that went back meanwhile is looked at: what it lacks comes before this batch, again.
-            attempt = partial(self._attempt, session, span, batch_id)
-            pace = patiently(attempt, self._progress, self._over, SinkWentBack)
+        with self._turn:
+            try:
+                # A store that went back meanwhile is looked at: what it lacks comes before this batch, again.
+                attempt = partial(self._attempt, session, span, batch_id)
+                pace = patiently(attempt, self._progress, self._over, SinkWentBack)
+                with suppress(SinkUnavailable, SinkWentBack):
+                    self._tidy(_TIDY_BUSY_EVERY_S)
+            finally:
+                if self._over.is_set():
+                    self._reader.close()
         self._over.wait(rest_after(span.records, time.monotonic() - started, pace))
 
     def _attempt(self, session: SparkSession, span: Span, batch_id: int) -> float:
@@ -208,14 +216,6 @@ class Batches:
         self.proven = self._at_rest = started
         progress.state("running")
         return sink_of(pipeline)[0].pace_s
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            if self._over.is_set():
-                self._reader.close()
 
     def _settle(
         self,

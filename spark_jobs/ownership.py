@@ -171,9 +171,9 @@ class Fenced:
                 {(self._lives.get(topic, topic), n): offset for (topic, n), offset in mine.items()}
             )
 
-    def maintain(self, seconds: float) -> bool:
-        """Tidy up, if the claims upon all of the query's tables stand."""
-        return not self._taken(self._schemas.values()) and self._sink.maintain(seconds)
+    def maintain(self, seconds: float, leave: Collection[TableId] = ()) -> bool:
+        """Tidy up where the claims stand."""
+        return self._sink.maintain(seconds, {*leave, *self._taken(self._schemas.values())})
 
     def _taken(self, schemas: Iterable[TableSchema]) -> set[TableId]:
         """Return the tables that another installation has claimed.

@@ -17,6 +17,7 @@ __all__ = ["Courtesy"]
 
 _LOOK_S = 0.1
 _IDLE_S = 1.0
+"""So long the second session stays when nothing is looked at: sessions are few."""
 _ENDED = """
 SELECT pg_cancel_backend(%s) WHERE EXISTS (
     SELECT FROM pg_locks l WHERE NOT l.granted AND %s = ANY (pg_blocking_pids(l.pid)))
@@ -27,8 +28,8 @@ class Courtesy:
     """Cancels a statement of one session for which another session waits.
 
     Whoever waits for a lock keeps all others waiting that want the table after it. A second session looks ten
-    times a second, from the first long look on and until the first session is closed. Where the database has
-    no room for it, the look is bounded by its own time alone.
+    times a second, from a long look on and until some time after it. Where the database has no room for it,
+    the looks are bounded by their own time alone.
 
     Args:
         connection: The session whose statements are cancelled.
@@ -43,10 +44,11 @@ class Courtesy:
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Have what is executed here cancelled when others wait for it."""
-        if self._thread is None:
-            self._thread = Thread(target=self._watch, name="courtesy", daemon=True)
-            self._thread.start()
-        self._looking.set()
+        with self._turn:
+            self._looking.set()
+            if self._thread is None:
+                self._thread = Thread(target=self._watch, name="courtesy", daemon=True)
+                self._thread.start()
         try:
             yield
         finally:
@@ -57,8 +59,11 @@ class Courtesy:
         known = {**self._connection.info.get_parameters(), "password": self._connection.info.password}
         with suppress(psycopg.Error, SourceError), connect(known) as onlooker:
             while not self._connection.closed:
-                if self._looking.wait(_IDLE_S):
-                    with self._turn:
-                        if self._looking.is_set():
-                            rows_if_granted(onlooker, _ENDED, self._process, self._process)
-                    time.sleep(_LOOK_S)
+                looks = self._looking.wait(_IDLE_S)
+                with self._turn:
+                    if self._looking.is_set():
+                        rows_if_granted(onlooker, _ENDED, self._process, self._process)
+                    elif not looks:
+                        self._thread = None
+                        return
+                time.sleep(_LOOK_S)

@@ -75,6 +75,8 @@ class Boot:
         """Servers that did not run before."""
         self.belongings: Belongings | None = None
         """Known as soon as Postgres is up."""
+        self.before: set[str] = set()
+        """What others had registered by then."""
 
     def run(self) -> Booted:
         """Return when all of it is up.
@@ -111,6 +113,7 @@ class Boot:
                 self._engine = self._pool.submit(self._start_engine)
             if event.server == "postgres" and event.state in _UP and self._seeding is None:
                 self.belongings = self._booted(self._stack.endpoints()).belongings
+                self.before = self.belongings.others()
                 if not self.belongings.known():
                     self._seeding = self._pool.submit(self._fill)
 

@@ -39,12 +39,7 @@ class Cleanup:
         self._boot = boot
         self._say = say
         self._made_home = made_home
-        self._before: set[str] = set()
         self.booted: Booted | None = None
-
-    def begin(self, booted: Booted) -> None:
-        """Note what is there when all is up."""
-        self.booted, self._before = booted, booted.belongings.others()
 
     def run(self) -> None:
         """Tidy up, undisturbed by another Ctrl-C.
@@ -64,7 +59,7 @@ class Cleanup:
                 self.booted.belongings.remove(self._say)
             except HeadraceError as error:
                 self._say(f"not removed: {error.message} ({error.code}); the next demo tries again")
-        if came := sorted(others - self._before):
+        if came := sorted(others - self._boot.before):
             self._say(f"the servers run on for {', '.join(came)}; `headrace down` stops them")
         elif self._boot.started == {server.name for server in SERVERS}:
             self._down(purge=False)

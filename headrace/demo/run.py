@@ -103,8 +103,7 @@ class Demo:
         memory.start()
         verdict: Verdict | None = None
         try:
-            self.booted = booted = boot.run()
-            cleanup.begin(booted)
+            self.booted = cleanup.booted = booted = boot.run()
             verdict = self._pipeline(booted, sizes)
             verdict.seconds = time.monotonic() - self._began
             verdict.peak_rss_mib = memory.stop()

@@ -137,7 +137,7 @@ class Home:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            if self.exists() and os.geteuid() == 0 and self.root.stat().st_uid != 0:
+            if self.exists() and os.geteuid() == 0 and (self.root / _MARKER).stat().st_uid != 0:
                 # Files of root's would be left in it, which its user could no longer use.
                 raise UsageError(
                     f"The home {self.root} belongs to another user: run the command as that one.",

@@ -11,6 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ __all__ = [
     "commit_path",
     "drop_torn",
     "files_of",
+    "lines_of",
     "mark_of",
     "read_commit",
     "signed",
 ]
 
+_ABANDONED_S = 3_600.0
 _ENGINE = "headrace"
 _PARQUET = b"PAR1"
 _SIGN = "headrace"
@@ -138,13 +141,17 @@ def files_of(log: Path, version: int) -> tuple[frozenset[str], frozenset[str]]:
 
 def _actions(log: Path, version: int) -> list[Any]:
     try:
-        lines = commit_path(log.parent, version).read_text(encoding="utf-8").splitlines()
-        actions = [json.loads(line) for line in lines if line]
+        actions = [json.loads(line) for line in lines_of(commit_path(log.parent, version))]
     except (FileNotFoundError, ValueError) as error:
         raise LogGap(f"version {version}") from error
     if not actions:
         raise LogGap(f"version {version}")
     return actions
+
+
+def lines_of(commit: Path) -> list[str]:
+    """Return the actions of a commit, a line each: texts in its statistics may hold what else ends a line."""
+    return [line for line in commit.read_text(encoding="utf-8").split("\n") if line]
 
 
 def _told(file: Mapping[str, Any]) -> str:
@@ -226,7 +233,7 @@ def drop_torn(log: Path) -> None:
 
     That is a checkpoint without its end, for what it stood for is in the commits, which go only when it is
     whole and on the disk; what names a checkpoint that is not there; and the first commit of a table that was
-    about to be made.
+    about to be made. So are drafts of commits, which a kill leaves.
     """
     for path in log.glob("*.checkpoint*.parquet"):
         if not _is_whole(path):
@@ -234,6 +241,10 @@ def drop_torn(log: Path) -> None:
     last = log / "_last_checkpoint"
     if last.is_file() and not any(log.glob(f"{_named_by(last):020}.checkpoint*.parquet")):
         last.unlink(missing_ok=True)
+    for draft in log.glob(".*.tmp"):
+        with suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > _ABANDONED_S:
+                draft.unlink()
     first = commit_path(log.parent, 0)
     if [path for path in log.glob("*") if path.suffix in (".json", ".parquet")] == [first]:
         try:

@@ -196,7 +196,7 @@ class DeltaSink:
         with about_table(schema):
             return writer.count(position.floor, position.version) if position else writer.count()
 
-    def maintain(self, seconds: float) -> bool:
+    def maintain(self, seconds: float, leave: Collection[TableId] = ()) -> bool:
         """Tidy tables in an idle moment, for about ``seconds`` at most; return whether there is more to do.
 
         Many small files become one, hidden rows go, old tombstones and files that no reader needs are
@@ -214,7 +214,8 @@ class DeltaSink:
             if ahead := self._standing.ahead(self._root, self._progress.read()["tables"]):
                 self._progress.settle({}, ahead)
         with self._lock:
-            writers = sorted(self._writers.values(), key=lambda writer: writer.tidied)
+            mine = [writer for table, writer in self._writers.items() if table not in leave]
+        writers = sorted(mine, key=lambda writer: writer.tidied)
         for writer in writers:
             go_on = True
             while go_on:

@@ -38,17 +38,16 @@ class Strangers:
 
 def seen_between(log: Path, known: int, now: int) -> Strangers:
     """Return what others did in the versions after ``known``, up to ``now``."""
-    commits: dict[int, Commit] = {}
+    found = Strangers()
     for version in range(known + 1, now + 1):
         try:
-            commits[version] = read_commit(log, version)
+            commit = read_commit(log, version)
         except LogGap:
-            return Strangers(unknown=True)
-    found = Strangers()
-    for commit in commits.values():
+            found = Strangers(unknown=True)
+            continue
         if commit.ours:
             found = Strangers() if commit.whole else found
-        elif commit.changes_data:
+        elif commit.changes_data and not found.unknown:
             found = _after(log, found, commit, known)
     return found
 

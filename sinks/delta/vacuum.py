@@ -17,6 +17,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from sinks.delta.files import DataFile
+from sinks.delta.log import lines_of
 from sinks.delta.vectors import vector_file
 
 __all__ = ["Vacuum", "retention_seconds"]
@@ -105,7 +106,7 @@ class Vacuum:
             try:
                 if commit.stat().st_mtime < moment:
                     continue
-                lines = commit.read_text(encoding="utf-8").splitlines()
+                lines = lines_of(commit)
             except FileNotFoundError:
                 continue
             for line in lines:

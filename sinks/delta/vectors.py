@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from headrace.observe.disk import sync
+from sinks.delta.log import lines_of
 from sinks.delta.trouble import LogGap
 
 __all__ = ["hidden_rows", "vector_end", "vector_file", "write_vectors"]
@@ -162,10 +163,10 @@ def _descriptors(log: Path, version: int) -> dict[str, Mapping[str, Any]]:
     begin, found = _checkpointed(log, version)
     for number in range(begin + 1, version + 1):
         try:
-            lines = (log / f"{number:020d}.json").read_text(encoding="utf-8").splitlines()
+            lines = lines_of(log / f"{number:020d}.json")
         except FileNotFoundError as error:
             raise LogGap(f"version {number}") from error
-        actions = [json.loads(line) for line in lines if line]
+        actions = [json.loads(line) for line in lines]
         for action in actions:
             if gone := action.get("remove"):
                 found.pop(gone["path"], None)

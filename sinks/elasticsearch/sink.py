@@ -379,8 +379,8 @@ class ElasticsearchSink:
     def forget(self, topics: Collection[str]) -> None:
         self._progress.forget(topics)
 
-    def maintain(self, seconds: float) -> bool:
-        aliases = [table.tombstones.alias for table in self._tables.values()]
+    def maintain(self, seconds: float, leave: Collection[TableId] = ()) -> bool:
+        aliases = [one.tombstones.alias for table, one in self._tables.items() if table not in leave]
         return self._tidying.run(aliases, time.monotonic() + seconds)
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ class Unheld:
         if column.name not in row.kept:
             try:
                 row.kept[column.name] = spelled(column, text)
-                nearer = json_text(exact(text)) if policy is Policy.NEAREST else text
+                nearer = json_text(exact(text, whole=False)) if policy is Policy.NEAREST else text
             except CONVERSION_ERRORS:
                 return False
             if nearer != text:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import hiredis
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -24,6 +25,7 @@ from redis.exceptions import (
     RedisError,
     TimeoutError,  # noqa: A004
 )
+from redis.retry import Retry
 
 from headrace.model.errors import SinkError, SinkUnavailable
 from sinks.about import ROTATE
@@ -139,7 +141,11 @@ class Client:
         if config.password is not None:
             login["password"] = config.password.get_secret_value()
         timeouts = {"socket_timeout": config.timeout, "socket_connect_timeout": min(10.0, config.timeout)}
-        self.redis: Redis = Redis.from_url(config.url, **login, **timeouts)
+        # A server that takes no writes may have been the primary, and its address lead elsewhere now: once
+        # more, upon a new connection. Nothing else is sent twice, for it may have been done.
+        retry = Retry(NoBackoff(), 1, (ReadOnlyError,))
+        moved = {"retry": retry, "retry_on_error": [ReadOnlyError]}
+        self.redis: Redis = Redis.from_url(config.url, **login, **timeouts, **moved)
         self._proven: list[tuple[Any, float]] = []
         """Connections whose last answer has come, and when; the pool would look at each before it is used."""
 

@@ -80,8 +80,8 @@ class Rename:
                     }
                     if later:
                         self._redis.hset(theirs.young, mapping=later)
-            if self._redis.pttl(theirs.young) == -1:
-                self._redis.pexpire(theirs.young, 3 * self._life)
+            # Those that are there may have but minutes left.
+            self._redis.pexpire(theirs.young, 3 * self._life)
 
     def move(self) -> None:
         """Rename the shadow's rows and remove serving rows that it does not have; may be stopped anywhere."""

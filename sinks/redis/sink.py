@@ -292,7 +292,7 @@ class RedisSink:
             with store_errors():
                 self._client.redis.hdel(progress_key(self.config.key_prefix, self.config.shadow), *fields)
 
-    def maintain(self, seconds: float) -> bool:
+    def maintain(self, seconds: float, leave: Collection[TableId] = ()) -> bool:
         return False
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.config.pipeline import PipelineSpec
+from spark_jobs import batch
 from spark_jobs.batch import Batches
 from spark_jobs.desk import Desk
 from spark_jobs.ownership import Holding
@@ -60,6 +61,21 @@ def test_a_batch_that_waited_meanwhile_writes_nothing(tmp_path: Path) -> None:
     sink.batches.look(frame.sparkSession)
     assert sink.progress.current == "starting"
     assert sink.batches.proven == 0
+
+
+def test_who_is_never_idle_is_tidied_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = spec(tmp_path)
+    told.checkpoint.mkdir()
+    log(told.checkpoint, 0, {"shop.public.t": {"0": 3}})
+    tidied: list[float] = []
+    monkeypatch.setattr(batch, "sink_of", lambda _: (SimpleNamespace(maintain=tidied.append), None))
+    monkeypatch.setattr(Batches, "_attempt", lambda *_: 0.0)
+    holding = cast("Holding", SimpleNamespace(pipeline=str))
+    batches = Batches(told, Progress(tmp_path / "progress.json", told), threading.Lock(), holding)
+    frame: Any = type("Frame", (), {"sparkSession": None})
+    for _ in range(3):  # without a look between them
+        batches.run(frame, 0)
+    assert len(tidied) == 1
 
 
 @pytest.mark.parametrize("content", ["{", None], ids=["damaged", "unreadable"])
