@@ -255,7 +255,7 @@ def test_the_remedy_of_sinks_that_are_not_let_go(mirror: Mirror) -> None:
             said = json.loads(beside.communicate(timeout=WAIT_S)[1].splitlines()[-1])["error"]
         assert (told["code"], said["code"]) == ("SINK_BUSY", "SINK_BUSY")
         done(mirror, said["hint"])  # what it shows depends on whether the engine is replaced by now
-        assert "two minutes" in told["hint"]
+        assert "three minutes" in told["hint"]
         until(lambda: engine_state(context.progress).get("pid") != hanging)
     finally:
         with suppress(ProcessLookupError):
