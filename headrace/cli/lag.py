@@ -113,15 +113,22 @@ def _milliseconds(value: float | None) -> str:
 
 
 def _await(look: Callable[[], LagReport], seconds: float) -> tuple[LagReport, bool]:
-    """Look until every store shows what is committed by now; return the last look, and whether they do."""
+    """Look until every store shows what is committed by now; return the last look, and whether they do.
+
+    Raises:
+        HeadraceError: The last look had no answer.
+    """
     asked = time.monotonic()
     while True:
         began = time.monotonic()
-        report = look()
-        if shown := report.shows(began - asked):
-            return report, shown
-        if time.monotonic() - asked >= seconds:
-            return report, False
+        try:
+            report = look()
+        except HeadraceError:
+            if time.monotonic() - asked >= seconds:
+                raise
+        else:
+            if (shown := report.shows(began - asked)) or time.monotonic() - asked >= seconds:
+                return report, shown
         time.sleep(_WAIT_EVERY_S)
 
 

@@ -273,6 +273,8 @@ def _tell_taken_in(context: Context, registry: Registry, entry: SourceEntry) -> 
         verdict = being_taken_in(command)
         if run is not None and run.phase in _BROKEN_OFF:
             verdict = _broken_off(run, command)
+        elif run is not None and run.wanted == "pause":
+            verdict = _paused(run)
         elif run is None and any(str(table.schema.table) in one.plan.get("left_out", {}) for one in since):
             continue  # the run has said why
         elif run is None and not works:
@@ -295,7 +297,14 @@ def _broken_off(run: ResnapshotEntry, remedy: str) -> Verdict:
     return Verdict(State.DEGRADED, reason, remedy)
 
 
+def _paused(run: ResnapshotEntry) -> Verdict:
+    reason = f"run {run.id}, which reads the rows that the table has, is paused"
+    return Verdict(State.PAUSED, reason, f"headrace resnapshot resume {run.id}")
+
+
 def _being_read(run: ResnapshotEntry | None = None) -> Verdict:
+    if run is not None and run.wanted == "pause":
+        return _paused(run)
     remedy = f"headrace resnapshot wait {run.id}" if run else "headrace resnapshot list"
     return Verdict(State.SNAPSHOTTING, "a run reads the rows that the table has", remedy)
 
@@ -313,8 +322,12 @@ def _begin_again(context: Context, registry: Registry, entry: SourceEntry) -> No
     if not verdicts or not registry.sinks(entry.name) or busy:
         return
     since = min(found.first_ms for found in verdicts)
-    if any(run.why == _WHY_AGAIN and run.begun_ms >= since for run in all_of(registry, entry.name)):
-        return  # whatever became of it, a person decides what is next
+    runs = [run for run in all_of(registry, entry.name) if run.why == _WHY_AGAIN and run.begun_ms >= since]
+    if runs:  # whatever became of it, a person decides what is next
+        for found in verdicts if runs[0].phase in _BROKEN_OFF else ():
+            verdict = _broken_off(runs[0], read_anew(entry))
+            reword(registry, entry.name, found.topic, RESTARTED, verdict)
+        return
     tables = _tables(entry, {found.topic for found in verdicts})
     start(context, entry.name, tables=tables, why=_WHY_AGAIN, queue=True, spare=True, waits=False)
 

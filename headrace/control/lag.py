@@ -173,8 +173,10 @@ def measure(context: Context, kafka: Kafka | None = None) -> LagReport:
         begun_ones = tuple(one for one in told if one.source not in gone or one.state is State.SETUP)
         report = replace(report, sources=(*report.sources, *begun_ones))
     seen = {sink.sink for sink in report.sinks}
-    coming_ones = [entry for name, entry in begun_sinks(registry).items() if name not in seen]
-    report = replace(report, sinks=(*report.sinks, *(_begun_sink(context, one) for one in coming_ones)))
+    begun_too = [_begun_sink(context, one) for name, one in begun_sinks(registry).items() if name not in seen]
+    still = begun_sinks(registry) if begun_too else {}  # as above: one that has ended was not broken off
+    begun_too = [one for one in begun_too if one.sink in still or one.state is State.SETUP]
+    report = replace(report, sinks=(*report.sinks, *begun_too))
     lost = orphans(context, registry)
     if not lost:
         return report
@@ -315,7 +317,7 @@ def _table(source: SourceSeen, verdict: Verdict, sink: SinkSeen, table: SourceTa
     name = str(table.schema.table)
     counters = (sink.progress.tables.get(name) if sink.progress else None) or TableProgress()
     behind = _behind(source, sink, table.topic)
-    freshness = _freshness_s(source, sink.following.get(table.topic), behind, counters)
+    freshness = _freshness_s(source, table.topic, sink.following.get(table.topic), behind, counters)
     said = table_verdict(source, verdict, sink, table, counters, behind, freshness)
     return TableLag(
         source=source.entry.name,
@@ -347,18 +349,19 @@ def _behind(source: SourceSeen, sink: SinkSeen, topic: str) -> int | None:
 
 
 def _freshness_s(
-    source: SourceSeen, following: Next | None, behind: int | None, counters: TableProgress
+    source: SourceSeen, topic: str, following: Next | None, behind: int | None, counters: TableProgress
 ) -> float | None:
     """Return how old the table's state at the sink may be; None when nothing proves anything.
 
     All settled: as of the last heartbeat. Else: as of the commit of the first change that is not
-    settled, for changes of a topic come in commit order. A row read by a snapshot bounds nothing;
-    then only the newest change applied does.
+    settled, for changes of a partition come in commit order. A row read by a snapshot bounds nothing;
+    then only the newest change applied does, which may have been of another partition, where there are some.
     """
     if behind is None or not source.loaded:
         return None
     if behind == 0:
         return age_s(source.now_ms, source.beat_ms)
-    if following is not None and not following.snapshot:
-        return age_s(source.now_ms, following.commit_ms)
-    return age_s(source.now_ms, counters.last_commit_ms)
+    if following is None or following.snapshot:
+        alone = sum(name == topic for name, _ in source.ends or ()) == 1
+        return age_s(source.now_ms, counters.last_commit_ms) if alone else None
+    return age_s(source.now_ms, following.commit_ms)

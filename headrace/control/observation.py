@@ -37,14 +37,15 @@ _BOOT_MS = 180_000
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The first record a sink has not settled.
+    """The first records that a sink has not settled of a topic, one of each partition.
 
     Args:
-        commit_ms: When it was committed, by the source's clock.
-        snapshot: Whether it was read by a snapshot; its time then bounds nothing.
+        commit_ms: When the first of those was committed that tell of a change, by the source's clock; None
+            when none does.
+        snapshot: Whether one was read by a snapshot: its time bounds nothing, nor does what comes before it.
     """
 
-    commit_ms: int
+    commit_ms: int | None
     snapshot: bool
 
 
@@ -108,10 +109,11 @@ class SinkSeen:
         paused: Whether it was told to pause.
         progress: The engine's word; None when there is none yet.
         engine: ``absent``, ``starting``, ``ready``, ``silent`` or ``stopped``.
-        following: Topic → the first record not settled, for topics that have one.
+        following: Topic → its first records not settled, for topics that have some.
         now_ms: This machine's clock, which also stamps progress.
         other_lives: Topics that its query reads as another incarnation than the registry's.
         untold: Topics of its tables that its query was not told of.
+        withheld: Whether its query rests while a command works on its targets.
         beyond: ``(topic, partition)`` → what the sink has settled up to, and where the topic ends, for those
             that ended below it when they were looked at after the progress was read.
     """
@@ -125,6 +127,7 @@ class SinkSeen:
     beyond: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     other_lives: frozenset[str] = frozenset()
     untold: frozenset[str] = frozenset()
+    withheld: bool = False
 
 
 def observe(context: Context, kafka: Kafka) -> tuple[list[SourceSeen], list[SinkSeen]]:
@@ -221,15 +224,15 @@ def _silence(error: HeadraceError, source: str) -> Silence:
 
 def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) -> SinkSeen:
     progress, now_ms = read_progress(context.progress, entry.name), _now_ms()
-    paused, other_lives, untold = False, frozenset[str](), frozenset[str]()
+    paused, withheld, other_lives, untold = False, False, frozenset[str](), frozenset[str]()
     with suppress(OSError, ValueError):  # the engine says what is wrong with a damaged one
         spec = load_pipeline(context.pipelines / f"{entry.name}.json")
         lives = {table.topic: (table.epoch, table.topic_id) for table in source.entry.tables}
         # A file of an older version does not tell the topic's identity.
         told = {t.topic: (t.epoch, t.topic_id) for t in spec.tables if t.topic in lives and t.topic_id}
         other_lives = frozenset(topic for topic, life in told.items() if life != lives[topic])
-        paused = spec.paused
-        if not spec.withheld:  # who takes tables in or out tells it a moment later
+        paused, withheld = spec.paused, spec.withheld
+        if not withheld:  # who takes tables in or out tells it a moment later
             untold = frozenset(entry.tables.keys() - {table.topic for table in spec.tables})
     following: dict[str, Next] = {}
     if progress is not None and source.ends is not None and source.loaded:
@@ -242,7 +245,18 @@ def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) 
         for (topic, _), record in kafka.firsts(behind).items() if behind else ():
             following[topic] = _earlier(following.get(topic), _next(record))
     beyond = _beyond(kafka, progress, source)
-    return SinkSeen(entry, paused, progress, _engine(context), following, now_ms, beyond, other_lives, untold)
+    return SinkSeen(
+        entry,
+        paused,
+        progress,
+        _engine(context),
+        following,
+        now_ms,
+        beyond,
+        other_lives,
+        untold,
+        withheld,
+    )
 
 
 def _beyond(
@@ -274,17 +288,21 @@ def _engine(context: Context) -> str:
         started_ms = int(pid_file.stat().st_mtime * 1000)
     except OSError:
         return str(told["state"])
-    fresh = told.get("updated_ms", 0) < started_ms and _now_ms() - started_ms < _BOOT_MS
+    # Where the clock was set back since, all words of the engine seem to be of before its start.
+    fresh = told.get("updated_ms", 0) < started_ms and 0 <= _now_ms() - started_ms < _BOOT_MS
     return "starting" if fresh and pidfile.alive(pid_file) else str(told["state"])
 
 
 def _next(record: Mapping[str, Any]) -> Next:
     read = (record.get("source") or {}).get("snapshot") not in (None, "false", False)
-    return Next(_commit_ms(record) or 0, read)
+    return Next(None if read else _commit_ms(record) or 0, read)
 
 
 def _earlier(known: Next | None, other: Next) -> Next:
-    return other if known is None or other.commit_ms < known.commit_ms else known
+    if known is None:
+        return other
+    changes = [ms for ms in (known.commit_ms, other.commit_ms) if ms is not None]
+    return Next(min(changes, default=None), known.snapshot or other.snapshot)
 
 
 def _commit_ms(record: Mapping[str, Any]) -> int | None:

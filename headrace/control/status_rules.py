@@ -255,24 +255,24 @@ def _weakness(source: SourceSeen, table: SourceTableEntry) -> Verdict | None:
 
 def _engine(sink: SinkSeen) -> Verdict | None:
     """Return the verdict when the sink's own query is the trouble."""
-    name, progress = sink.entry.name, sink.progress
+    progress, resume = sink.progress, f"headrace sink resume {sink.entry.name}"
+    if sink.withheld and not sink.paused:
+        return Verdict(State.PAUSED, "its query rests while a command works on its targets")
     if sink.paused or (progress is not None and progress.state == "paused"):
-        return Verdict(
-            State.PAUSED, "the sink is paused; changes wait in Kafka", f"headrace sink resume {name}"
-        )
+        return Verdict(State.PAUSED, "the sink is paused; changes wait in Kafka", resume)
     if sink.engine == "starting":
         return Verdict(State.SETUP, "the engine is starting")
     silence = age_s(sink.now_ms, progress.updated_ms if progress else None)
     # One that runs speaks again within a second of a clock that was set back.
     if sink.engine in ("silent", "stopped") or (silence is not None and abs(silence) > SILENT_AFTER_S):
         since = f" {_since(silence)}" if silence is not None else ""
-        return Verdict(State.FAILED, f"the engine has said nothing{since}", f"headrace sink resume {name}")
+        return Verdict(State.FAILED, f"the engine has said nothing{since}", resume)
     if progress is None:
         return Verdict(State.SETUP, "the engine has not taken it up yet")
     error = progress.error or {}
     if progress.state in ("failed", "stopped", "removed"):
         reason = error.get("message", f"the query is {progress.state}")
-        return Verdict(State.FAILED, reason, error.get("hint") or f"headrace sink resume {name}")
+        return Verdict(State.FAILED, reason, error.get("hint") or resume)
     if progress.state == "degraded":
         return Verdict(State.DEGRADED, error.get("message", ""), error.get("hint", ""))
     if progress.state == "starting":
@@ -328,10 +328,10 @@ def _since(age: float) -> str:
 def _unwatched(source: SourceSeen) -> Verdict | None:
     """Return the verdict when nobody has looked at the catalogue for long: not all is in the log."""
     age = source.unwatched_s
-    if age is not None and abs(age) <= SILENT_AFTER_S:
+    if age is not None and abs(age) <= max(SILENT_AFTER_S, LOOKS_EVERY_S + 2 * source.look_s):
         return None
-    said = f"for {age:.0f} s" if age is not None else "yet"
-    why = f"the database's catalogue was not looked at {said}, so what its log does not tell may be missing"
+    said = f"not looked at {f'for {age:.0f} s' if age is not None else 'yet'}"
+    why = f"the database's catalogue was {said}, so what its log does not tell may be missing"
     return Verdict(State.DEGRADED, why)
 
 

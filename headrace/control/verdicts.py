@@ -197,7 +197,7 @@ def reword(
     """Change the words of a verdict, if it still stands."""
     with registry.begin() as session:
         found = session.get(VerdictEntry, (source, topic, sink, code))
-        if found is not None and found.reason != verdict.reason:
+        if found is not None:
             found.state, found.reason, found.remedy = verdict.state.value, verdict.reason, verdict.remedy
 
 

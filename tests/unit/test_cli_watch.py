@@ -68,6 +68,15 @@ def test_each_look_is_printed_and_a_lost_answer_ends_nothing(
     assert "KAFKA_UNREACHABLE" in done.stderr
 
 
+def test_who_waits_goes_on_after_a_lost_answer(look: Callable[..., None]) -> None:
+    look(LOST, LOST, replace(REPORTS[0], in_sync=True, in_sync_age_seconds=-1.0))
+    done = CliRunner().invoke(app, ["lag", "--wait", "600", "--json"])
+    assert done.exit_code == 0, done.stderr
+    look(LOST)
+    done = CliRunner().invoke(app, ["lag", "--wait", "0", "--json"])
+    assert json.loads(done.stderr)["error"]["code"] == "KAFKA_UNREACHABLE"
+
+
 def test_json_has_a_line_for_each_look_and_ends_as_text_does(look: Callable[..., None]) -> None:
     look(REPORTS[0], LOST, REPORTS[2])
     done = CliRunner().invoke(app, ["lag", "--watch", "--json"])

@@ -107,6 +107,22 @@ def test_a_row_read_by_a_snapshot_proves_nothing_about_freshness() -> None:
     assert table.state is State.CATCHING_UP
 
 
+def test_of_several_partitions_one_that_begins_with_a_snapshots_row_leaves_nothing_proven() -> None:
+    """The newest change that was applied may be of another partition, and younger than one that waits."""
+    source = replace(SOURCE, ends={**(SOURCE.ends or {}), (TOPIC, 1): (0, 10)})
+    behind = replace(
+        SINK,
+        progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 900, (TOPIC, 1): 10}),
+        following={TOPIC: Next(NOW - 1_000, snapshot=True)},
+    )
+    assert _one(source, behind).freshness_seconds is None
+
+
+def test_a_query_that_a_command_has_rest_is_not_told_to_be_resumed() -> None:
+    table = _one(sink=replace(SINK, withheld=True, progress=replace(PROGRESS, state="paused")))
+    assert (table.state, table.remedy) == (State.PAUSED, "")
+
+
 def test_a_sink_that_has_read_further_than_the_ends_looked_at_before_is_not_behind() -> None:
     further = replace(SINK, progress=replace(PROGRESS, next_offsets={(TOPIC, 0): 1010}))
     assert _one(sink=further).lag_records == 0

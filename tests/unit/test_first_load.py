@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.control import first_load
+from headrace.control.adding import asked_sink
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceEntry
@@ -118,6 +119,35 @@ def test_a_run_of_one_table_takes_no_alarm_from_the_other(registry: Registry, be
     begin()
     assert words(registry) == {A: "snapshotting", B: "degraded"}
     assert len(all_of(registry, "shop")) == 2
+
+
+def test_a_run_that_is_paused_is_told_so_with_what_resumes_it(registry: Registry, begin: Any) -> None:
+    begin()
+    (run,) = all_of(registry, "shop")
+    begin()
+    reads = f"headrace resnapshot wait {run.id}"
+    assert {(one.state, one.remedy) for one in standing(registry, "shop")} == {("snapshotting", reads)}
+    change(registry, run.id, wanted="pause")
+    begin()
+    resumes = f"headrace resnapshot resume {run.id}"
+    assert {(one.state, one.remedy) for one in standing(registry, "shop")} == {("paused", resumes)}
+
+
+def test_a_run_that_looks_for_what_was_deleted_and_is_broken_off_is_told_so(
+    registry: Registry, begin: Any
+) -> None:
+    source = registry.source("shop")
+    for topic in (A, B):
+        over(registry, "shop", topic, LEFT_TO_RUN)
+    with registry.begin() as session:
+        session.add(asked_sink("cache", "memory", "shop", {}, "lenient"))
+    record(registry, source, [A], RESTARTED, Verdict(State.DEGRADED, "they are being looked for", "wait"))
+    begin()
+    (run,) = all_of(registry, "shop")
+    end(registry, run.id, Phase.ABORTED)
+    begin()
+    (said,) = standing(registry, "shop")
+    assert f"run {run.id}, which was to read them, is aborted" in said.reason
 
 
 def test_a_table_that_was_taken_in_is_being_read_while_a_run_does(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from headrace.control.adding import asked_sink
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
+from headrace.observe import pidfile
+from spark_jobs.progress import replace_json
 from tests.support.entries import source_entry
 from tests.support.obeying import GOODS
 
@@ -38,3 +42,16 @@ def test_a_sink_of_a_source_that_came_during_a_look_is_looked_at_with_it(
     sources, ((entry, source),) = found
     assert [one.entry.name for one in sources] == ["depot", "shop"]
     assert (entry.name, source.entry.name) == ("cache", "depot")
+
+
+@pytest.mark.parametrize(("later_s", "state"), [(-1, "starting"), (3_600, "ready")])
+def test_a_clock_that_was_set_back_since_the_engine_started_makes_it_none_that_starts(
+    context: Context, later_s: int, state: str
+) -> None:
+    now = time.time()
+    replace_json(
+        context.progress / "engine.json", {"state": "ready", "pid": 0, "updated_ms": (now - 9) * 1000}
+    )
+    pidfile.write(context.run / "engine.pid")
+    os.utime(context.run / "engine.pid", (now + later_s, now + later_s))
+    assert (observation._engine(context) == "starting") is (state == "starting")
