@@ -24,6 +24,7 @@ from tests.support.waiting import settle, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
+SENDER = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'headrace_discreet'"
 CANARY = "canary-4711"
 
 
@@ -99,12 +100,14 @@ def test_a_column_that_is_left_out_stays_so_under_another_name(
     kept = {"url": stack.endpoints.redis_url, "format": "json"}
     sink.add(context, "discreetcache", "redis", settings=kept, source="discreet")
     settle(context)
+    former = database.value(SENDER)
     database.run("ALTER TABLE users RENAME secret TO hidden")
     with Connect(context.connect_url) as connect:
         until(
             lambda: "hidden" in connect.config("headrace_discreet")["column.exclude.list"],
             why=lambda: lag.measure(context),
         )
+    until(lambda: database.value(SENDER) not in (None, former))  # until then it is told under the new name
     database.run(f"INSERT INTO users VALUES (21, 'later', '{CANARY}', '{CANARY}')")
     settle(context)
     runs.resnapshot(context, "discreet")
