@@ -1,4 +1,7 @@
-"""Types that another schema has a table or a type of: the connector mixes them up once it starts anew."""
+"""Types that another schema has a table or a type of: the connector mixes them up once it starts anew.
+
+Temporary tables are passed over: they are gone before anybody could give them another name.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ _NAMESAKES = """(
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem
     JOIN pg_type o ON o.typname = coalesce(e.typname, t.typname) AND o.typnamespace <> t.typnamespace
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+      AND left(o.typnamespace::regnamespace::text, 8) <> 'pg_temp_'
       AND (t.typnamespace <> c.relnamespace OR o.typname = ANY(%s::text[])))"""
 
 

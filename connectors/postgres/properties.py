@@ -180,8 +180,14 @@ def _scope(capture: Capture, unread: Collection[TableId], leave_out: Columns) ->
         for schema in capture.tables
         for column in (*schema.extra.get("excluded", ()), *(c.name for c in schema.columns if c.computed))
     ]
-    # Also under names that are gone: the connector may be behind.
-    uncaptured += [(table, column) for table, columns in leave_out.items() for column in columns]
+    # Also under names that are gone: the connector may be behind. Another column may have one of them now.
+    captured = {schema.table: schema.by_name.keys() for schema in capture.tables}
+    uncaptured += [
+        (table, column)
+        for table, columns in leave_out.items()
+        for column in columns
+        if column not in captured.get(table, ())
+    ]
     excluded = [pattern(table.schema, table.name, column) for table, column in dict.fromkeys(uncaptured)]
     declared = [_declared_key(schema) for schema in capture.tables if schema.declared]
     return {

@@ -43,7 +43,7 @@ def source_of(context: Context, entry: SourceEntry) -> Source:
 
 
 def _last_look(context: Context, entry: SourceEntry) -> Mapping[str, Any]:
-    with Registry(context.registry).begin() as session:
+    with Registry(context.registry).reading() as session:
         kept = session.get(WatchEntry, entry.name)
         return kept.facts if kept else {}
 

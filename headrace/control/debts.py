@@ -98,6 +98,10 @@ class Debts:
             return self._everything()
         return [Debt(sink, TableId(*table), since_ms) for sink, table, since_ms in told]
 
+    def forget_before(self, moment_ms: int) -> None:
+        """Owe nothing any more of before, for every table was read since."""
+        self._write([debt for debt in self._read() if debt.since_ms >= moment_ms])
+
     def _everything(self) -> list[Debt]:
         since_ms = self._registry.moment(self._source)
         topics = {table.topic: table.schema.table for table in self._registry.source(self._source).tables}

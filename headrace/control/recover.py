@@ -23,7 +23,7 @@ from headrace.control.alone import alone
 from headrace.control.capture import capture_of, source_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
-from headrace.control.debts import forget
+from headrace.control.debts import Debts
 from headrace.control.differences import Differences
 from headrace.control.entries import RecoveryEntry, VerdictEntry
 from headrace.control.failover import refuse_moved
@@ -310,12 +310,15 @@ def _finish(job: Job, left_out: Sequence[LeftOut]) -> list[LeftOut]:
     with job.registry.begin() as session:
         session.get_one(SourceEntry, job.name).gap = None
         for sink in sinks:
-            session.get_one(SinkEntry, sink.name).incomplete = {}
+            # What a follower has noted since is not of before: rows read until then lack it.
+            found = session.get_one(SinkEntry, sink.name)
+            since = {topic for topic, at in found.incomplete_ms.items() if at >= begun_ms}
+            found.incomplete = {topic: end for topic, end in found.incomplete.items() if topic in since}
         session.execute(
             delete(VerdictEntry).where(VerdictEntry.source == job.name, VerdictEntry.last_ms < begun_ms)
         )
         session.delete(session.get_one(RecoveryEntry, job.name))
-    forget(job.context, job.name)
+    Debts(job.context, job.registry, job.name).forget_before(begun_ms)
     shutil.rmtree(job.digests("").parent, ignore_errors=True)
     beside.begin()
     return left_out

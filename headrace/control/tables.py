@@ -37,7 +37,7 @@ from headrace.control.opened import opened_sink
 from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withheld
 from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.runs.repository import active, topics_of
-from headrace.control.runs.start import sinks_of, start, wait_whole
+from headrace.control.runs.start import hand_over, sinks_of, start, wait_whole
 from headrace.control.runs.words import in_words
 from headrace.control.sink_remove import remove_made
 from headrace.control.targets import begin, create, missing, refuse_shared
@@ -112,6 +112,8 @@ def take_in(
             # What no run can read is left out of it, and told with the recovery that reads it.
             spare = any(why_unreadable(entry.kind, table.schema) for table in mine)
             run = start(context, name, tables=wanted, sinks=mirrors, why=why, queue=True, spare=spare)
+        else:  # whoever noted it may have died before it was handed over
+            hand_over(context, run)
     if new:
         registry.note(f"source {name}", "tables taken in", tables=[str(table) for table in new], run=run.id)
     if wait_loaded:
@@ -202,6 +204,7 @@ def _register(
         ]
         targets = {sink.name: _targets(context, registry, sink, made, undo, say) for sink in chosen}
         # Before it is noted: a look that finds it noted and not published would take it for lost.
+        undo.callback(source.publish, known)
         source.publish(capture)
         told = being_taken_in(remedies.take_in(entry.name, tables))
         for topic in topics:

@@ -82,7 +82,10 @@ REFRESHED = (
 """Codes for which ``source refresh`` mends publication and types, if need be, and reads the table anew."""
 
 
-_STAND_READING = (RETYPED, TAKEN_BACK)
+_NAMESAKE = "TYPE_NAMESAKE"
+"""Code of the verdict upon a table whose types the connector may mix up until it starts without namesakes."""
+
+_STAND_READING = (RETYPED, TAKEN_BACK, _NAMESAKE)
 """Codes of verdicts that no run heals: what it reads is decoded as before, or older than what stands."""
 
 _KEPT = ("state", "reason", "remedy", "first_ms")
@@ -270,7 +273,9 @@ def follow_types(
     seen_ms: int,
     unserved: Collection[str] = (),
 ) -> None:
-    """Note that sinks decode rows by the new types from now on; what they hold of before is still wrong.
+    """Note that rows are decoded by the new types from now on; what sinks hold of before is still wrong.
+
+    So it is when the connector has started anew, and mixes up no namesakes any more.
 
     What was said of every sink is said of each one then, for each follows in its own time.
 
@@ -285,7 +290,9 @@ def follow_types(
         entries = session.scalars(select(SinkEntry).where(SinkEntry.source == source))
         needed = {entry.name: entry.tables for entry in entries}
         query = select(VerdictEntry).where(
-            VerdictEntry.source == source, VerdictEntry.code == RETYPED, VerdictEntry.last_ms < seen_ms
+            VerdictEntry.source == source,
+            VerdictEntry.code.in_((RETYPED, _NAMESAKE)),
+            VerdictEntry.last_ms < seen_ms,
         )
         changed = {topic for topics in followed.values() for topic in topics}
         # What was read until now was read by the old ones.
@@ -294,7 +301,7 @@ def follow_types(
             if found.topic not in changed and found.topic not in unserved:
                 continue
             told = {name: getattr(found, name) for name in ("source", "topic", *_KEPT)} | {"healed": {}}
-            before = found.last_ms
+            before, code = found.last_ms, found.code
             session.delete(found)
             session.flush()
             if found.topic in unserved:
@@ -303,7 +310,7 @@ def follow_types(
                 if found.topic in followed.get(sink, ()):
                     session.merge(VerdictEntry(**told, sink=sink, code=_FOLLOWED, last_ms=now))
                 elif found.topic in needed.get(sink, ()):
-                    session.merge(VerdictEntry(**told, sink=sink, code=RETYPED, last_ms=before))
+                    session.merge(VerdictEntry(**told, sink=sink, code=code, last_ms=before))
 
 
 def standing(registry: Registry, source: str) -> Sequence[VerdictEntry]:

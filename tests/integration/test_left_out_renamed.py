@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,7 +98,13 @@ def test_it_stays_left_out_under_every_name_that_it_is_given(database: Database)
                 assert names(known) == ["id", "name", "notes"]
             after = PostgresSource(database.dsn, leave_out=LEFT, seen=facts)
             assert excluded(after, capture) == {"password_hash", *told}
-        database.run("ALTER TABLE users RENAME name TO password_hash")
+        # Another column that has a name of before is a column like any other.
+        database.run("ALTER TABLE users ADD secret text")
+        again = PostgresSource(database.dsn, leave_out=LEFT, seen=facts)
+        assert "secret" in names(again)
+        widened = replace(capture, tables=tuple(again.catalogue([T])))
+        assert excluded(again, widened) == {"password_hash", "pw_hash"}
+        database.run("ALTER TABLE users DROP secret", "ALTER TABLE users RENAME name TO password_hash")
         sight = watch.look(facts)
         assert sight.columns[T] == ("id", "notes"), "the chosen name is left out, too"
         database.run(

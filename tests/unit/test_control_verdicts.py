@@ -142,6 +142,19 @@ def test_sinks_that_follow_a_type_one_by_one_are_healed_one_by_one(registry: Reg
     assert not standing(registry, "shop")
 
 
+def test_what_namesakes_have_made_of_values_is_not_healed_before_the_connector_starts_without_them(
+    registry: Registry,
+) -> None:
+    record(registry, registry.source("shop"), [TOPIC], "TYPE_NAMESAKE", WRONG)
+    healed(registry, "shop", TOPIC, "cache", LATER)  # the connector mixes them up still
+    healed(registry, "shop", TOPIC, "search", LATER)
+    assert [found.code for found in standing(registry, "shop")] == ["TYPE_NAMESAKE"]
+    follow_types(registry, "shop", {"cache": [TOPIC], "search": [TOPIC]}, LATER)
+    healed(registry, "shop", TOPIC, "cache", LATER)
+    healed(registry, "shop", TOPIC, "search", LATER)
+    assert not standing(registry, "shop")
+
+
 def test_a_type_that_changes_once_more_is_followed_by_nobody_yet(registry: Registry) -> None:
     source = registry.source("shop")
     seen_ms = registry.moment("shop")

@@ -83,6 +83,14 @@ def test_a_table_that_has_failed_beside_others_is_owed_still(shop: Shop, debts: 
     assert left(debts) == {}
 
 
+def test_what_is_owed_since_a_recovery_has_begun_to_read_is_owed_still(shop: Shop, debts: Debts) -> None:
+    debts.owe("one", [TABLE])
+    reading_ms = shop.registry.moment("shop")
+    debts.owe("two", [TABLE])
+    debts.forget_before(reading_ms)
+    assert left(debts) == {("two", "a"): ""}
+
+
 def test_what_is_found_lacking_after_the_run_has_begun_is_owed_still(shop: Shop, debts: Debts) -> None:
     debts.owe("one", [TABLE])
     run = begin(shop, A)
