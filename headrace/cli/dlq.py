@@ -301,9 +301,11 @@ def _readable(raw: bytes | None) -> str:
     if raw is None:
         return "null"
     try:
-        return json.dumps(json.loads(raw), indent=2, ensure_ascii=False)
-    except ValueError:
+        text = json.dumps(json.loads(raw), indent=2, ensure_ascii=False)
+        text.encode()  # half of a surrogate pair is no letter that can be printed
+    except (ValueError, RecursionError):
         return repr(raw)
+    return text
 
 
 def _moment(at_ms: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from connectors.base import Capture, Source
 from headrace.control.alone import alone_if_nobody_works
-from headrace.control.capture import capture_of, source_of
+from headrace.control.capture import capture_now, capture_of, source_of
 from headrace.control.columns import there
 from headrace.control.connect import Connect
 from headrace.control.context import Context
@@ -28,17 +28,17 @@ def there_of(context: Context, entry: SourceEntry) -> Capture:
 
 
 def leaving_out(source: Source, capture: Capture, has: Mapping[str, str]) -> dict[str, str]:
-    """Return the connector's properties with the columns to leave out.
+    """Return the connector's properties with the columns to leave out now.
 
     Args:
         source: The database.
-        capture: What is captured of it.
+        capture: What is captured of it; all of it is there.
         has: The connector's properties. One that is gone has none, and stays so.
 
     Returns:
         Nothing when they are what it has.
     """
-    wanted = source.properties(capture)
+    wanted = source.properties(capture_now(source, capture))
     if not has or has.get(_LEFT_OUT) == wanted.get(_LEFT_OUT):
         return {}
     kept = {name: value for name, value in has.items() if name != _LEFT_OUT}

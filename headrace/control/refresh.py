@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from headrace.config.pipeline import PipelineSpec, SchemaPolicy
 from headrace.control import verdicts
 from headrace.control.alone import alone
-from headrace.control.capture import capture_now, source_of
+from headrace.control.capture import source_of
 from headrace.control.columns import Changes, TableChange, Target, compare
 from headrace.control.connect import Connect
 from headrace.control.context import Context
@@ -284,7 +284,7 @@ def _tell_connector(
     """Give the connector the columns to leave out, when there are others now."""
     source, capture = source_of(context, entry), there_of(context, entry)
     with Connect(context.connect_url) as connect:
-        if told := leaving_out(source, capture_now(source, capture), connect.config(capture.connector)):
+        if told := leaving_out(source, capture, connect.config(capture.connector)):
             say("telling the connector which columns to leave out")
             connect.create(capture.connector, told)
         if any(change.recreated for change in changed.values()):
