@@ -17,7 +17,8 @@ from headrace.control.context import Context
 from headrace.control.desk import ask
 from headrace.control.registry import DeadLetterEntry, DeadLetterFile, Registry, now_ms
 from headrace.control.remedies import read_anew
-from headrace.model.errors import UsageError
+from headrace.control.rest import resting
+from headrace.model.errors import SinkError, UsageError
 from headrace.model.letter import Letter, LetterId
 from headrace.model.pasted import command
 from headrace.model.position import Position
@@ -161,7 +162,7 @@ def replay(
         told: Told how many of how many are done.
 
     Raises:
-        SinkError: When a sink's query cannot be asked.
+        SinkError: When a sink's query cannot be asked; letters of all others have been applied again.
     """
     everything = letters(context, Chosen(state=chosen.state))
     meant = {entry.number for entry in letters(context, chosen)}
@@ -170,15 +171,21 @@ def replay(
     selected = [entry for entry in everything if why.get(entry.number) == ""]
     refused: Counter[str] = Counter(filter(None, why.values()))
     done = tried = 0
+    unasked: list[SinkError] = []
     for sink in sorted({entry.sink for entry in selected}):
-        for part in _parts([entry for entry in selected if entry.sink == sink]):
-            rejected = _ask_again(context, sink, part)
-            _settle(context, part, rejected)
-            tried += len(part)
-            done += len(part) - len(rejected)
-            refused.update(code for code, _ in rejected.values())
-            told(tried, len(selected))
+        try:
+            for part in _parts([entry for entry in selected if entry.sink == sink]):
+                rejected = _ask_again(context, sink, part)
+                _settle(context, part, rejected)
+                tried += len(part)
+                done += len(part) - len(rejected)
+                refused.update(code for code, _ in rejected.values())
+                told(tried, len(selected))
+        except SinkError as error:  # another sink's letters do not wait for it
+            unasked.append(error)
     Registry(context.registry).note("dead letters", "replayed", letters=tried, done=done)
+    if unasked:
+        raise unasked[0]
     return Replayed(tried, done, {code: count for code, count in refused.items() if count})
 
 
@@ -329,6 +336,12 @@ def _ask_again(
     context: Context, sink: str, part: Sequence[DeadLetterEntry]
 ) -> dict[tuple[str, int, int], tuple[str, str]]:
     """Return place → code and reason of those that are rejected again."""
+    if resting(context, sink) == "paused":
+        raise SinkError(
+            f"Sink {sink} is paused: it applies no letters.",
+            code="SINK_AT_REST",
+            hint=f"headrace sink resume {sink}",
+        )
     files: dict[str, list[tuple[str, int, int, int]]] = {}
     for entry in part:
         files.setdefault(entry.file, []).append((entry.topic, entry.epoch, entry.partition, entry.offset))

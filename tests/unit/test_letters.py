@@ -15,6 +15,7 @@ from headrace.control import deadletters
 from headrace.control.context import Context
 from headrace.control.deadletters import Chosen, LetterState
 from headrace.control.registry import Registry
+from headrace.model.errors import SinkError
 from headrace.model.letter import Letter, LetterId
 from headrace.model.position import Position
 from spark_jobs.held import Holds, load_holds, save_holds
@@ -130,3 +131,33 @@ def test_a_letter_waits_again_when_its_row_lacks_the_change_again(
     (letter,) = deadletters.letters(context, Chosen(state=None))
     assert letter.state == became.value
     assert waiting(behind) == 1
+
+
+def test_a_sink_at_rest_keeps_no_others_letters_waiting(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sink in ("cache", "lake", "search"):
+        file = context.dead_letters / sink / "a.avro"
+        file.parent.mkdir(parents=True)
+        write_letters(
+            file, [Letter(LetterId("t", 1, 0, 7), sink, "public.t", "C", "r", "5", 0, "", b"k", b"v")]
+        )
+        holds = Holds()
+        holds.hold("public.t", "5", Position(1, 7).version)
+        save_holds(context.checkpoints / sink, holds)
+    asked: list[str] = []
+
+    def ask(_: Context, sink: str, __: object) -> dict[str, list[object]]:
+        asked.append(sink)
+        return {"rejects": []}
+
+    monkeypatch.setattr(deadletters, "ask", ask)
+    monkeypatch.setattr(deadletters, "_unusable", lambda *_: "")
+    monkeypatch.setattr(deadletters, "resting", lambda _, sink: "paused" if sink == "lake" else "")
+    with pytest.raises(SinkError) as caught:
+        deadletters.replay(context, Chosen())
+    assert (caught.value.code, caught.value.hint) == ("SINK_AT_REST", "headrace sink resume lake")
+    assert asked == ["cache", "search"]
+    for sink in asked:
+        save_holds(context.checkpoints / sink, Holds())
+    assert [letter.sink for letter in deadletters.letters(context, Chosen())] == ["lake"]
