@@ -159,8 +159,10 @@ class Batches:
         """Say that there will be no more batches; what is under way ends by itself."""
         self._over.set()
         if self._turn.acquire(blocking=False):
-            self._reader.close()
-            self._turn.release()
+            try:
+                self._reader.close()
+            finally:
+                self._turn.release()
 
     @contextmanager
     def _said(self) -> Iterator[None]:
@@ -292,8 +294,7 @@ class Batches:
             self._troubles.passed(self._names[topic])  # nothing waits: the target has what it refused
         behind |= self._requested.again(sink_of(self._holding.pipeline())[0], behind, self._troubles)
         if refilled := self._targets.refilled(behind):
-            cleared = remove_earlier(sink_of(self._holding.pipeline())[0], self._spec, refilled)
-            self._targets.done(cleared)
+            self._targets.done(remove_earlier(sink_of(self._holding.pipeline())[0], self._spec, refilled))
         self._progress.stored(settled, gone, began)
         self._tell(gone)
         return behind

@@ -116,6 +116,7 @@ def _await(look: Callable[[], LagReport], seconds: float) -> tuple[LagReport, bo
     """Look until every store shows what is committed by now; return the last look, and whether they do.
 
     Raises:
+        UsageError: It is asked of what there is not; waiting would not help.
         HeadraceError: The last look had no answer.
     """
     asked = time.monotonic()
@@ -123,6 +124,8 @@ def _await(look: Callable[[], LagReport], seconds: float) -> tuple[LagReport, bo
         began = time.monotonic()
         try:
             report = look()
+        except UsageError:
+            raise
         except HeadraceError:
             if time.monotonic() - asked >= seconds:
                 raise

@@ -15,7 +15,7 @@ from rich.text import Text
 from typer.exceptions import TyperException
 
 from headrace.cli.home import pasteable
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, is_interruption
 
 __all__ = ["JsonFlag", "err", "fails_clearly", "out", "print_error", "print_hint", "print_json"]
 
@@ -112,6 +112,8 @@ def fails_clearly(command: Callable[P, R]) -> Callable[P, R]:
         except _PASSED:
             raise
         except Exception as error:
+            if is_interruption(error):
+                raise KeyboardInterrupt from error
             known = _known(error, kwargs.get("home"))
             print_error(known, as_json=bool(kwargs.get("as_json", False)))
             raise typer.Exit(known.exit_code) from error

@@ -27,7 +27,7 @@ from headrace.demo.workload import Workload
 from headrace.local.account import unprivileged
 from headrace.local.endpoints import Endpoints
 from headrace.local.stack import Stack
-from headrace.model.errors import StackError
+from headrace.model.errors import StackError, is_interruption
 
 __all__ = ["Demo", "Options"]
 
@@ -108,7 +108,9 @@ class Demo:
             verdict.seconds = time.monotonic() - self._began
             verdict.peak_rss_mib = memory.stop()
             verdict.memory_mib = memory.peaks
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemError) as ended:
+            if not is_interruption(ended):
+                raise
             # Dropped before tidying up: its traceback holds open what was interrupted, such as a
             # connection half made, for whose end Postgres would wait before it removes a database.
             verdict = None

@@ -37,6 +37,7 @@ __all__ = [
     "SourceError",
     "StackError",
     "UsageError",
+    "is_interruption",
     "named",
     "naming",
 ]
@@ -137,6 +138,13 @@ class SinkWentBack(SinkError):
 
 class DecodeError(HeadraceError):
     """Bytes that do not decode to a change."""
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Return whether somebody has pressed Ctrl-C; libraries in C say so in a way of their own."""
+    return isinstance(error, KeyboardInterrupt) or (
+        isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt)
+    )
 
 
 def named(hint: str, *, source: str, sink: str = "SINK") -> str:

@@ -19,7 +19,6 @@ from headrace.control.verdicts import standing
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.registered import lonely, register
-from tests.support.servers import postgres_server
 
 pytestmark = pytest.mark.stack
 
@@ -35,12 +34,6 @@ GROWN = {
     "of an array": ("ALTER TABLE t ALTER amounts TYPE numeric(12, 2)[]", "amounts", {"COLUMN_RETYPED"}),
     "another scale": ("ALTER TABLE t ALTER amount TYPE numeric(12, 4)", "amount", {"COLUMN_RETYPED"}),
 }
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Database]:
-    with postgres_server(18) as dsn:
-        yield Database(dsn)
 
 
 @pytest.fixture

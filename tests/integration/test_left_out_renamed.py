@@ -25,7 +25,6 @@ from headrace.control.registry import Registry
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.registered import lonely, register
-from tests.support.servers import postgres_server
 
 pytestmark = pytest.mark.stack
 
@@ -33,12 +32,6 @@ T = TableId("public", "users")
 LEFT = {T: ["password_hash"]}
 SETTINGS = SourceSettings(leave_out=(("public", "users", "password_hash"),))
 BACK = ("ALTER TABLE others RENAME secret TO pw_hash", "ALTER TABLE others RENAME TO users")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Database]:
-    with postgres_server(18) as dsn:
-        yield Database(dsn)
 
 
 @pytest.fixture

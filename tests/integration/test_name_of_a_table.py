@@ -11,7 +11,6 @@ from connectors.postgres import PostgresSource
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
-from tests.support.servers import postgres_server
 
 pytestmark = pytest.mark.stack
 
@@ -23,12 +22,6 @@ BEARERS = {
     "a foreign table": ("CREATE FOREIGN TABLE {0} (id int NOT NULL, v text) SERVER away",),
     "something else": ("CREATE SEQUENCE {0}",),
 }
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Database]:
-    with postgres_server(18) as dsn:
-        yield Database(dsn)
 
 
 @pytest.fixture

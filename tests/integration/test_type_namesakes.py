@@ -10,7 +10,6 @@ from connectors.base import Capture
 from connectors.postgres import PostgresSource
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
-from tests.support.servers import postgres_server
 
 pytestmark = pytest.mark.stack
 
@@ -24,12 +23,6 @@ CAME = {
     "a type": ("CREATE TYPE own.mood AS (a int)", MOODY),
     "a table named like an extension's type": ("CREATE TABLE hstore (id int PRIMARY KEY)", STORED),
 }
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Database]:
-    with postgres_server(18) as dsn:
-        yield Database(dsn)
 
 
 @pytest.fixture

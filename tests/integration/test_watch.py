@@ -15,7 +15,6 @@ from connectors.watch import Sight
 from headrace.model.errors import SourceError
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
-from tests.support.servers import MAJORS, postgres_server
 from tests.support.standby import pair
 from tests.support.untold import NAME, QUIET, SCHEMA, UNTOLD
 from tests.support.waiting import elapse, until
@@ -23,20 +22,10 @@ from tests.support.wire import wire
 
 pytestmark = pytest.mark.stack
 
-_SERVERS = [
-    pytest.param(major, marks=[pytest.mark.deep] if major in (17, 16, 15) else []) for major in MAJORS
-]
-
-
-@pytest.fixture(scope="module", params=_SERVERS)
-def server(request: pytest.FixtureRequest) -> Iterator[str]:
-    with postgres_server(request.param, "autovacuum=off") as dsn:
-        yield dsn
-
 
 @pytest.fixture
-def database(server: str) -> Iterator[Database]:
-    with fresh_database(server, NAME) as made:
+def database(quiet_server: str) -> Iterator[Database]:
+    with fresh_database(quiet_server, NAME) as made:
         made.run(*filter(str.strip, SCHEMA.split(";")))
         yield made
 

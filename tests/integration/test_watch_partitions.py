@@ -16,7 +16,6 @@ from connectors.postgres.asking import Asking, Unknown
 from connectors.watch import Sight, Trouble, Watch
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
-from tests.support.servers import MAJORS, postgres_server
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
@@ -35,20 +34,11 @@ _ASKING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE state = 'active' AND query LIKE '%pg_sleep(100)%' AND pid <> pg_backend_pid()
 """
-_SERVERS = [
-    pytest.param(major, marks=[pytest.mark.deep] if major in (17, 16, 15) else []) for major in MAJORS
-]
-
-
-@pytest.fixture(scope="module", params=_SERVERS)
-def server(request: pytest.FixtureRequest) -> Iterator[str]:
-    with postgres_server(request.param, "autovacuum=off") as dsn:
-        yield dsn
 
 
 @pytest.fixture
-def database(server: str) -> Iterator[Database]:
-    with fresh_database(server, NAME) as made:
+def database(quiet_server: str) -> Iterator[Database]:
+    with fresh_database(quiet_server, NAME) as made:
         made.run(*SCHEMA)
         until(lambda: made.value(_ROWS) == 16)  # those who write report it a moment later
         yield made

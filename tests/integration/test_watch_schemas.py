@@ -10,7 +10,6 @@ from connectors.base import Capture
 from connectors.postgres import PostgresSource
 from connectors.watch import Sight, Watch
 from tests.support.database import Database, fresh_database
-from tests.support.servers import MAJORS, postgres_server
 
 pytestmark = pytest.mark.stack
 
@@ -19,20 +18,11 @@ _AWAY = (
     "ALTER SCHEMA shop RENAME TO elsewhere;INSERT INTO elsewhere.orders VALUES (1);"
     "ALTER SCHEMA elsewhere RENAME TO shop"
 )
-_SERVERS = [
-    pytest.param(major, marks=[pytest.mark.deep] if major in (17, 16, 15) else []) for major in MAJORS
-]
-
-
-@pytest.fixture(scope="module", params=_SERVERS)
-def server(request: pytest.FixtureRequest) -> Iterator[str]:
-    with postgres_server(request.param, "autovacuum=off") as dsn:
-        yield dsn
 
 
 @pytest.fixture
-def database(server: str) -> Iterator[Database]:
-    with fresh_database(server, NAME) as made:
+def database(quiet_server: str) -> Iterator[Database]:
+    with fresh_database(quiet_server, NAME) as made:
         made.run("CREATE SCHEMA shop", "CREATE TABLE shop.orders (id int PRIMARY KEY)")
         yield made
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import home as cli_home
+from headrace.cli.output import fails_clearly
 from headrace.control import sink, source
 from headrace.control.adding import note
 from headrace.control.begun import Before, begin
@@ -137,3 +138,13 @@ def test_a_question_that_is_interrupted_removes_nothing(as_json: bool, home: Pat
         assert "Nothing was removed." in said
     assert "Traceback" not in said
     assert Registry(home / "registry.db").source("shop")
+
+
+def test_what_a_library_in_c_makes_of_an_interruption_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    @fails_clearly
+    def command() -> None:
+        raise SystemError("a method returned a result with an exception set") from KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        command()
+    assert "INTERNAL" not in capsys.readouterr().err

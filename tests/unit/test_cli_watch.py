@@ -16,7 +16,7 @@ from headrace.cli.main import app
 from headrace.control.lag import LagReport, SinkLag
 from headrace.control.registry import Registry
 from headrace.control.verdicts import State
-from headrace.model.errors import StackError
+from headrace.model.errors import HeadraceError, StackError, UsageError
 from tests.support.entries import source_entry
 
 SINK = SinkLag("cache", "redis", "shop", State.STREAMING, "", "", {}, 0, 0)
@@ -33,13 +33,13 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     with Registry(tmp_path / "registry.db").begin() as session:
         session.add(source_entry("shop", []))
 
-    def have(*told: LagReport | StackError) -> None:
-        left: Iterator[LagReport | StackError] = iter(told)
+    def have(*told: LagReport | HeadraceError) -> None:
+        left: Iterator[LagReport | HeadraceError] = iter(told)
         looks = [len(told)]
 
         def measure(*_: object) -> LagReport:
             looks[0] -= 1
-            if isinstance(found := next(left), StackError):
+            if isinstance(found := next(left), HeadraceError):
                 raise found
             return found
 
@@ -75,6 +75,9 @@ def test_who_waits_goes_on_after_a_lost_answer(look: Callable[..., None]) -> Non
     look(LOST)
     done = CliRunner().invoke(app, ["lag", "--wait", "0", "--json"])
     assert json.loads(done.stderr)["error"]["code"] == "KAFKA_UNREACHABLE"
+    look(UsageError("There is none.", code="SOURCE_UNKNOWN", hint="headrace source list"), REPORTS[0])
+    done = CliRunner().invoke(app, ["lag", "--wait", "600", "--json"])
+    assert json.loads(done.stderr)["error"]["code"] == "SOURCE_UNKNOWN", "no waiting would help"
 
 
 def test_json_has_a_line_for_each_look_and_ends_as_text_does(look: Callable[..., None]) -> None:
