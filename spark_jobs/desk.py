@@ -68,6 +68,11 @@ class Desk:
         self._done = done
         self._requested = Requested(spec)
         self._at_work: threading.Thread | None = None
+        self._over = threading.Event()
+
+    def close(self) -> None:
+        """Begin no more; what has been asked and not been begun is left to whoever comes after this one."""
+        self._over.set()
 
     def tick(self) -> None:
         """Take up what was asked, beside whoever calls this; it waits for the sink's next free moment."""
@@ -84,6 +89,8 @@ class Desk:
                 request = Request.model_validate_json(path.read_bytes())
                 wanted = bool(request.replay or request.sweep)
                 with self._turn, naming(self._spec.source, self._spec.sink):
+                    if self._over.is_set():  # whoever paused the sink has been told that nothing is written
+                        return
                     if wanted:  # before it is looked at: who goes after that is told that it is done
                         pidfile.write(path.with_suffix(BEGUN))
                     if not _is_waited_for(path):  # nothing may be done
@@ -109,6 +116,10 @@ class Desk:
         later = isinstance(error, HeadraceError) and error.retry is Retry.LATER
         return {**told, "hint": hint, "later": later, "table": [table.schema, table.name] if table else None}
 
+    def _said(self, table: str, error: Mapping[str, Any]) -> dict[str, Any]:
+        hint = named(error["hint"], source=self._spec.source, sink=self._spec.sink)
+        return {"table": table, "message": error["message"], "code": error["code"], "hint": hint}
+
     def _answer(self, request: Request) -> dict[str, Any]:
         # First of all, for it may say that rows are behind.
         lacking = self._look(request) if request.replay or request.sweep else set()
@@ -122,6 +133,7 @@ class Desk:
             "tables": report.tables,
             "behind": report.holds.counts(),
             "swept": swept,
+            "troubles": [self._said(table, error) for table, error in report.troubles.items()],
         }
 
     def _look(self, request: Request) -> set[str]:
@@ -169,16 +181,26 @@ class Desk:
         return told
 
     def _replay(self, request: Request, lacking: Collection[str], holds: Holds) -> Report:
+        """Apply letters; those of a table in trouble wait on, and the report tells which tables are."""
         sink, tables = sink_of(self._holding.pipeline())
+        topics = {str(table): topic for topic, (table, _) in tables.topics.items()}
         report, put_off = Report(holds=holds), list[dict[str, Any]]()
         for letters in self._slices(request):
-            now = [letter for letter in letters if letter.id.topic not in lacking]
+            in_trouble = {topics[table] for table in report.troubles}
             put_off += [_put_off(letter) for letter in letters if letter.id.topic in lacking]
-            report.add(apply_records(_again(now, self._spec, holds), sink, tables, NoCarry(), holds))
-            error = report.error or next(iter(report.troubles.values()), None)
-            if error is not None:
+            put_off += [
+                _as_before(letter) for letter in letters if letter.id.topic in in_trouble - {*lacking}
+            ]
+            now = [letter for letter in letters if letter.id.topic not in in_trouble | {*lacking}]
+            before = holds.settled()
+            part = apply_records(_again(now, self._spec, holds), sink, tables, NoCarry(), holds)
+            if part.error is not None:
                 self._holding.give_up()
-                raise HeadraceError(error["message"], code=error["code"], hint=error["hint"])
+                raise HeadraceError(part.error["message"], code=part.error["code"], hint=part.error["hint"])
+            troubled = {table: topics[table] for table in part.troubles}
+            part.leave_out(troubled, before)
+            put_off += [_as_before(letter) for letter in now if letter.id.topic in troubled.values()]
+            report.add(part)
         # Before it is forgotten that the rows were behind.
         if marks := self._requested.applied(load_holds(self._spec.checkpoint), report.holds):
             sink.settle(marks)
@@ -259,9 +281,14 @@ def _size(letter: Letter) -> int:
 
 def _put_off(letter: Letter) -> dict[str, Any]:
     """Return why a letter waits on: a row that is newer takes nothing of a record that is still to come."""
-    place = {"topic": letter.id.topic, "partition": letter.id.partition, "offset": letter.id.offset}
     reason = "The store lacks records of the table, which come before it: replay it when it has them."
-    return {**place, "code": "STORE_WENT_BACK", "reason": reason}
+    return {**_as_before(letter), "code": "STORE_WENT_BACK", "reason": reason}
+
+
+def _as_before(letter: Letter) -> dict[str, Any]:
+    """Return what is told of a letter that waits on for what it has waited for."""
+    place = {"topic": letter.id.topic, "partition": letter.id.partition, "offset": letter.id.offset}
+    return {**place, "code": letter.code, "reason": letter.reason}
 
 
 def _again(letters: list[Letter], spec: PipelineSpec, holds: Holds) -> Iterator[Record]:

@@ -239,6 +239,7 @@ class Watch:
     def _end(self, path: Path, state: str, *, wait_s: float = _SOON_S) -> None:
         with self._those_running:
             running = self._running.pop(path)
+        running.desk.close()
         running.batches.close()
         name = f"end-{running.spec.sink}"
         told = (running, self._turns[path], state)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.orm import Session
@@ -162,7 +163,8 @@ def replay(
         told: Told how many of how many are done.
 
     Raises:
-        SinkError: When a sink's query cannot be asked; letters of all others have been applied again.
+        SinkError: When a sink's query cannot be asked, or a table's target is in trouble; letters of all
+            others have been applied again.
     """
     everything = letters(context, Chosen(state=chosen.state))
     meant = {entry.number for entry in letters(context, chosen)}
@@ -175,8 +177,10 @@ def replay(
     for sink in sorted({entry.sink for entry in selected}):
         try:
             for part in _parts([entry for entry in selected if entry.sink == sink]):
-                rejected = _ask_again(context, sink, part)
+                said = _ask_again(context, sink, part)
+                rejected = _rejected(said)
                 _settle(context, part, rejected)
+                unasked += _troubles(said)
                 tried += len(part)
                 done += len(part) - len(rejected)
                 refused.update(code for code, _ in rejected.values())
@@ -332,20 +336,31 @@ def _parts(entries: Iterable[DeadLetterEntry]) -> Iterator[list[DeadLetterEntry]
         yield part
 
 
-def _ask_again(
-    context: Context, sink: str, part: Sequence[DeadLetterEntry]
-) -> dict[tuple[str, int, int], tuple[str, str]]:
-    """Return place → code and reason of those that are rejected again."""
+def _refuse_paused(context: Context, sink: str) -> None:
     if resting(context, sink) == "paused":
         raise SinkError(
             f"Sink {sink} is paused: it applies no letters.",
             code="SINK_AT_REST",
             hint=f"headrace sink resume {sink}",
         )
+
+
+def _ask_again(context: Context, sink: str, part: Sequence[DeadLetterEntry]) -> dict[str, Any]:
+    """Return what the sink's query says of letters that it was asked to apply again."""
+    _refuse_paused(context, sink)
     files: dict[str, list[tuple[str, int, int, int]]] = {}
     for entry in part:
         files.setdefault(entry.file, []).append((entry.topic, entry.epoch, entry.partition, entry.offset))
-    said = ask(context, sink, Request(replay=files))
+    return ask(context, sink, Request(replay=files), heed=lambda: _refuse_paused(context, sink))
+
+
+def _troubles(said: Mapping[str, Any]) -> list[SinkError]:
+    """Return the troubles of tables whose letters wait on."""
+    return [SinkError(one["message"], code=one["code"], hint=one["hint"]) for one in said.get("troubles", ())]
+
+
+def _rejected(said: Mapping[str, Any]) -> dict[tuple[str, int, int], tuple[str, str]]:
+    """Return place → code and reason of letters that are rejected again."""
     return {
         (reject["topic"], reject["partition"], reject["offset"]): (reject["code"], reject["reason"])
         for reject in said["rejects"]

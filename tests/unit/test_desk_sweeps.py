@@ -132,6 +132,24 @@ def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
     assert list(requests.iterdir()) == []
 
 
+def test_what_waits_while_the_sink_is_paused_is_left_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever paused it has been told that nothing is written any more."""
+    turn = Turn()
+    sink, asked = desk_of(MemorySink, tmp_path, monkeypatch, turn)
+    path = tmp_path / "requests" / "cache" / "1.json"
+    path.write_text(REQUEST.model_dump_json())
+    with turn.lock:
+        asked.tick()
+        until(turn.wanted.is_set)
+        asked.close()
+    assert asked._at_work is not None
+    ended(asked._at_work)
+    assert len(state(sink)) == 2
+    assert path.exists(), "the query that is resumed carries it out"
+
+
 def test_who_is_killed_while_a_sweep_is_done_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
