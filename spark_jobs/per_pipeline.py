@@ -1,14 +1,17 @@
 """What a process makes of a pipeline's text: made once, and let go when newer texts have taken its place.
 
-A text changes with each claim, each completed run and each change of columns. What was made of the former
-ones would otherwise stay for as long as the process lives, and a lake's index of keys is large.
+A text changes with each claim, each completed run and each change of columns; a pipeline goes when its sink
+is removed, or when the table that it filled beside the target has taken the target's place. What was made of
+the former ones would otherwise stay for as long as the process lives, and a lake's index of keys is large.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from headrace.config.pipeline import PipelineSpec
@@ -16,6 +19,8 @@ from headrace.config.pipeline import PipelineSpec
 __all__ = ["PerPipeline"]
 
 T = TypeVar("T")
+
+_TIDY_S = 30.0
 
 
 class PerPipeline(Generic[T]):
@@ -32,10 +37,14 @@ class PerPipeline(Generic[T]):
         self._kept = kept
         self._made: OrderedDict[str, tuple[str, T]] = OrderedDict()
         self._lock = threading.RLock()
+        self._tidied = time.monotonic()
 
     def __call__(self, pipeline: str) -> T:
         """Return what is made of this text, a :class:`PipelineSpec` as JSON."""
         with self._lock:
+            if time.monotonic() - self._tidied >= _TIDY_S:
+                self._tidied = time.monotonic()
+                self._let_go()
             if pipeline not in self._made:
                 spec = PipelineSpec.model_validate_json(pipeline)
                 name = str(spec.checkpoint)  # no two pipelines of a machine share one
@@ -45,6 +54,12 @@ class PerPipeline(Generic[T]):
                     del self._made[old]
             self._made.move_to_end(pipeline)
             return self._made[pipeline][1]
+
+    def _let_go(self) -> None:
+        """Let go of pipelines that are gone; one that has not begun yet is made anew when it is asked for."""
+        gone = {name for name in {whose for whose, _ in self._made.values()} if not Path(name).exists()}
+        for text in [text for text, (whose, _) in self._made.items() if whose in gone]:
+            del self._made[text]
 
     def clear(self) -> None:
         """Let go of everything."""

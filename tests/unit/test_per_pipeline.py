@@ -11,9 +11,10 @@ import pytest
 from headrace.config.pipeline import PipelineSpec, Swept, TableSpec
 from sinks.contract.story import ORDERS
 from sinks.memory import MemorySink
-from spark_jobs import apply
+from spark_jobs import apply, per_pipeline
 from spark_jobs.apply import sink_of
 from spark_jobs.decode import decoders
+from spark_jobs.held import Holds
 from spark_jobs.per_pipeline import PerPipeline
 
 TOPIC = "shop.public.orders"
@@ -83,3 +84,28 @@ def test_one_pipeline_lets_go_of_nothing_of_another(spec: PipelineSpec, tmp_path
         for text in texts:
             known(text)
     assert made == ["a", "b", "c"]
+
+
+def test_what_was_made_of_a_sink_that_is_removed_is_let_go(
+    spec: PipelineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(per_pipeline, "_TIDY_S", 0.0)
+    here, gone = (
+        spec.model_copy(update={"sink": name, "checkpoint": tmp_path / name}) for name in ("here", "gone")
+    )
+    made: list[str] = []
+
+    def make(told: PipelineSpec) -> Holds:
+        made.append(told.sink)
+        return Holds()
+
+    known = PerPipeline(make)
+    for told in (here, gone):
+        told.checkpoint.mkdir()
+    left = weakref.ref(known(gone.model_dump_json()))
+    known(here.model_dump_json())
+    gone.checkpoint.rmdir()
+    known(here.model_dump_json())
+    gc.collect()
+    assert left() is None
+    assert made == ["gone", "here"]
