@@ -65,7 +65,12 @@ def build(
     return source
 
 
-def reached(url: str, password: str | None = None, leave_out: Columns | None = None) -> Source:
+def reached(
+    url: str,
+    password: str | None = None,
+    leave_out: Columns | None = None,
+    seen: Mapping[str, Any] | None = None,
+) -> Source:
     """Return the source of an address that a person gives; it means the same from everywhere.
 
     What the client took from its environment, such as ``PGHOST`` or a file of services, is in the address.
@@ -76,7 +81,7 @@ def reached(url: str, password: str | None = None, leave_out: Columns | None = N
     """
     kind = kind_of(url)
     given = build(kind, url, password)
-    return build(kind, given.resolved, given.password, leave_out=leave_out)
+    return build(kind, given.resolved, given.password, leave_out=leave_out, seen=seen)
 
 
 def why_unreadable(kind: str, schema: TableSchema) -> str:

@@ -18,7 +18,6 @@ from connectors.postgres import (
     fence,
     history,
     identity,
-    left_out,
     owners,
     patience,
     preflight,
@@ -33,6 +32,7 @@ from connectors.postgres.address import address, check_address, parameters, reso
 from connectors.postgres.encryption import check_encryption
 from connectors.postgres.give_way import give_way, yielding
 from connectors.postgres.granted import refuse_ungranted
+from connectors.postgres.left_out import LeftOut
 from connectors.postgres.locks import read_locks
 from connectors.postgres.lookup import PostgresLookup
 from connectors.postgres.properties import CONNECTOR_CLASS, connector_properties, pattern
@@ -96,9 +96,7 @@ class PostgresSource:
         leave_out: Columns | None = None,
         seen: Mapping[str, Any] | None = None,
     ) -> None:
-        self._leave_out = leave_out or {}
-        self._numbers = left_out.numbers(self._leave_out, seen or {})
-        self._every_name = left_out.every_name(self._leave_out, seen or {})
+        self._leave_out = LeftOut.of(leave_out or {}, seen or {})
         self._known = parameters(dsn) | ({} if password is None else {"password": password})
         self._lookup = PostgresLookup(self._known)
         self._session = partial(session, self._known, whose=name or "URL")
@@ -157,12 +155,12 @@ class PostgresSource:
         self, connection: Session, tables: Sequence[TableId], keys: Keys, mib: int
     ) -> tuple[TableId, ...]:
         """Return which of the tables, all of them fit, a run is to read."""
-        read = catalogue.read_tables(connection, tables, keys, self._leave_out, self._numbers)
+        read = catalogue.read_tables(connection, tables, keys, self._leave_out)
         return _large(connection, read, mib)
 
     def catalogue(self, tables: Sequence[TableId], keys: Keys | None = None) -> list[TableSchema]:
         with self._session() as connection:
-            return catalogue.read_tables(connection, tables, keys or {}, self._leave_out, self._numbers)
+            return catalogue.read_tables(connection, tables, keys or {}, self._leave_out)
 
     def refuse_taken(self, capture: Capture) -> None:
         with self._session() as connection:
@@ -227,7 +225,7 @@ class PostgresSource:
             version = info.server_version
         address = {**self._known, **used}
         return connector_properties(
-            capture, address, version=version, unread=unread, leave_out=self._every_name
+            capture, address, version=version, unread=unread, leave_out=self._leave_out.every_name()
         )
 
     def fenced(self, capture: Capture, config: Mapping[str, str], timeline: int | None) -> dict[str, str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 from psycopg.errors import LockNotAvailable
 from psycopg.rows import DictRow
 
-from connectors.base import Columns, Keys
+from connectors.base import Keys
 from connectors.postgres.computed import can_be_told
-from connectors.postgres.left_out import Number
+from connectors.postgres.left_out import LeftOut
 from connectors.postgres.names import with_natives
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.tree import with_leaves
@@ -223,8 +223,7 @@ def read_tables(
     connection: Session,
     tables: Sequence[TableId],
     declared: Keys,
-    leave_out: Columns,
-    numbers: Collection[Number] = (),
+    leave_out: LeftOut,
 ) -> list[TableSchema]:
     """Return the tables' schemas in the order asked for; ``extra["excluded"]`` names what is left out.
 
@@ -233,12 +232,11 @@ def read_tables(
         tables: Which tables.
         declared: Keys that stand for the primary keys.
         leave_out: Columns that somebody has chosen to leave out.
-        numbers: The same by their numbers, as far as they are known.
 
     Raises:
         SourceError: When a table does not exist or has no usable key.
     """
-    described, keys = _describe(connection, tables, leave_out, numbers, declared)
+    described, keys = _describe(connection, tables, leave_out, declared)
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
@@ -261,16 +259,15 @@ def read_tables(
 def columns_left_out(
     connection: Session,
     tables: Sequence[TableId],
-    leave_out: Columns,
+    leave_out: LeftOut,
     declared: Keys,
-    numbers: Collection[Number] = (),
 ) -> Left:
     """Return per table the columns that cannot be captured, and why.
 
     The reason is one of :data:`LEFT_OUT` or, for a column that is captured, a sentence on which of its
     values do not arrive as they are.
     """
-    described, _ = _describe(connection, tables, leave_out, numbers, declared)
+    described, _ = _describe(connection, tables, leave_out, declared)
     left: Left = {}
     for table, columns in described.items():
         for row in columns:
@@ -286,10 +283,10 @@ def columns_left_out(
 
 
 def digits(
-    connection: Session, tables: Sequence[TableId], leave_out: Columns, declared: Keys
+    connection: Session, tables: Sequence[TableId], leave_out: LeftOut, declared: Keys
 ) -> dict[TableId, dict[str, Digits]]:
     """Return the numerics of each table, captured or not, with their digits."""
-    described, _ = _describe(connection, tables, leave_out, (), declared)
+    described, _ = _describe(connection, tables, leave_out, declared)
     found: dict[TableId, dict[str, Digits]] = {}
     for table, columns in described.items():
         numerics = [one for one in map(_column, columns) if one and one.type is LogicalType.NUMERIC]
@@ -307,8 +304,7 @@ def _located(
 def _describe(
     connection: Session,
     tables: Sequence[TableId],
-    leave_out: Columns,
-    numbers: Collection[Number],
+    leave_out: LeftOut,
     declared: Keys,
 ) -> tuple[dict[TableId, list[DictRow]], dict[TableId, tuple[str, ...]]]:
     located = oids(connection, tables)
@@ -320,11 +316,13 @@ def _describe(
     keys = {table: tuple(declared.get(table, primary[table])) for table in tables}
     for row in rows(connection, _COLUMNS, list(names)):
         table = names[row["oid"]]
-        known = (table, row["oid"], row["number"]) in numbers
-        row["chosen"] = known or row["name"] in leave_out.get(table, ())
         row["in_key"] = row["name"] in keys[table]
         described.setdefault(table, []).append(row)
-    for columns in described.values():
+    for table, columns in described.items():
+        numbers = {str(row["number"]): row["name"] for row in columns}
+        chosen = leave_out.among(table, columns[0]["oid"], numbers)
+        for row in columns:
+            row["chosen"] = str(row["number"]) in chosen
         asked = all(_can_be_asked_by(row) for row in columns if row["in_key"])
         for row in columns:
             row["looked_up"] = row["stored"] and asked and not row["in_key"]

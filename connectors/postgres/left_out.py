@@ -3,57 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from connectors.base import Columns
 from headrace.model.schema import TableId
 
-__all__ = ["CHOSEN", "Number", "carried", "every_name", "numbers", "renamed"]
+__all__ = ["CHOSEN", "TAKEN_OUT", "LeftOut", "Names", "renamed", "taken_out"]
 
 CHOSEN = "chosen"
 """Where the facts of a table tell which columns are left out."""
-Number = tuple[TableId, int, int]
-"""A column: its table, with the table's number, and its own."""
+TAKEN_OUT = "taken_out"
+"""Where the facts of the publication tell the same of tables that are not captured, and may come in again."""
+Names = dict[str, list[str]]
+"""Number of a column → each name that it was seen to have."""
 
 
-def carried(
-    names: Collection[str], before: Mapping[str, Any] | None, now: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the table's number, and of each column that is left out its number and every name seen.
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Which columns are left out.
 
     Args:
-        names: Those that were chosen.
-        before: The facts of the look before.
-        now: The catalogue's word.
+        chosen: By the names that somebody gave.
+        known: Table → its number at the last look, and of each of its columns that was left out every name.
     """
-    oid, was = _known(names, before)
-    if now["oid"] is None:  # it may come back under its name
-        return {"oid": oid, "names": was}
-    was = was if oid == now["oid"] else {}
-    seen = {
-        number: sorted({column[0], *was.get(number, ())})
-        for number, column in (now["columns"] or {}).items()
-        if column[0] in names or number in was
-    }
-    return {"oid": now["oid"], "names": {**was, **seen}}
+
+    chosen: Columns
+    known: Mapping[TableId, tuple[int, Names]]
+
+    @classmethod
+    def of(cls, chosen: Columns, facts: Mapping[str, Any]) -> LeftOut:
+        """Return what is left out, as the facts of a look have it."""
+        return cls(chosen, {table: _known(table, names, facts) for table, names in chosen.items()})
+
+    def among(self, table: TableId, oid: int, columns: Mapping[str, str]) -> Names:
+        """Return which columns of a table are left out, with every name that each was seen to have.
+
+        In a table that was made anew, by a dump that is restored say, numbers mean nothing. There a column
+        is left out by any name that one had before, unless the name that was chosen is there.
+
+        Args:
+            table: The table.
+            oid: Its number now.
+            columns: Number → name.
+        """
+        names = self.chosen.get(table, ())
+        before, was = self.known.get(table, (0, {}))
+        if oid != before:
+            left = [seen for seen in was.values() if not {*columns.values()} & {*seen} & {*names}]
+            was = {number: seen for seen in left for number, name in columns.items() if name in seen}
+        return {
+            number: sorted({name, *was.get(number, ())})
+            for number, name in columns.items()
+            if name in names or number in was
+        }
+
+    def unknown(self, table: TableId, columns: Collection[str], out: Collection[str]) -> list[str]:
+        """Return the chosen names that no column of a table has, or had before it was given another.
+
+        Args:
+            table: The table.
+            columns: The names of its columns.
+            out: Of those that are left out.
+        """
+        before = [seen for seen in self.known.get(table, (0, {}))[1].values() if {*seen} & {*out}]
+        gone = {*self.chosen.get(table, ())} - {*columns}
+        return sorted(name for name in gone if not any(name in seen for seen in before))
+
+    def every_name(self) -> Columns:
+        """Return the names under which the log may tell of columns that are left out."""
+        return {
+            table: sorted({*names, *(name for seen in self.known[table][1].values() for name in seen)})
+            for table, names in self.chosen.items()
+        }
+
+    def carried(self, table: TableId, now: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the next look is to know of a table.
+
+        Args:
+            table: The table.
+            now: The catalogue's word.
+        """
+        oid, was = self.known[table]
+        if now["oid"] is None:  # it may come back under its name
+            return {"oid": oid, "names": was}
+        columns = {number: column[0] for number, column in (now["columns"] or {}).items()}
+        kept = was if oid == now["oid"] else {}
+        return {"oid": now["oid"], "names": {**kept, **self.among(table, now["oid"], columns)}}
 
 
-def numbers(leave_out: Columns, facts: Mapping[str, Any]) -> frozenset[Number]:
-    """Return which columns are left out by their numbers, as the facts of a look have them."""
-    return frozenset(
-        (table, oid, int(number))
-        for table, names in leave_out.items()
-        for oid, known in (_known(names, facts.get(table.quoted)),)
-        for number in known
-    )
-
-
-def every_name(leave_out: Columns, facts: Mapping[str, Any]) -> Columns:
-    """Return the names under which the log may tell of columns that are left out."""
+def taken_out(left: LeftOut, captured: Collection[TableId]) -> dict[str, dict[str, Any]]:
+    """Return what is to be known of tables that are not captured now, should they come in again."""
     return {
-        table: sorted({*names, *(name for seen in known.values() for name in seen)})
-        for table, names in leave_out.items()
-        for _, known in (_known(names, facts.get(table.quoted)),)
+        table.quoted: {"oid": oid, "names": names}
+        for table, (oid, names) in left.known.items()
+        if names and table not in captured
     }
 
 
@@ -76,11 +120,13 @@ def renamed(
     return found
 
 
-def _known(names: Collection[str], facts: Mapping[str, Any] | None) -> tuple[int, dict[str, list[str]]]:
-    if facts is None:
-        return 0, {}
-    if CHOSEN in facts:
-        return facts[CHOSEN]["oid"], facts[CHOSEN]["names"]
+def _known(table: TableId, names: Collection[str], facts: Mapping[str, Any]) -> tuple[int, Names]:
+    seen = facts.get(table.quoted)
+    if seen is None:
+        kept = facts.get("", {}).get(TAKEN_OUT, {}).get(table.quoted)
+        return (kept["oid"], kept["names"]) if kept else (0, {})
+    if CHOSEN in seen:
+        return seen[CHOSEN]["oid"], seen[CHOSEN]["names"]
     # An older version's look has noted nothing.
-    columns = (facts["columns"] or {}).items()
-    return facts["oid"] or 0, {number: [column[0]] for number, column in columns if column[0] in names}
+    columns = (seen["columns"] or {}).items()
+    return seen["oid"] or 0, {number: [column[0]] for number, column in columns if column[0] in names}

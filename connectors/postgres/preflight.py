@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from psycopg.rows import DictRow
 
-from connectors.base import Columns, Keys
+from connectors.base import Keys
 from connectors.postgres.catalogue import (
     CHOSEN,
     GENERATED,
@@ -22,6 +22,7 @@ from connectors.postgres.catalogue import (
 from connectors.postgres.glance import Glances, read_typed
 from connectors.postgres.keys import check_declared, check_primary
 from connectors.postgres.leaves import check_identity, check_leaves, full_identity, limits_of
+from connectors.postgres.left_out import LeftOut
 from connectors.postgres.money import check_money, read_amounts
 from connectors.postgres.namesakes import with_namesakes
 from connectors.postgres.replica_identity import with_bounds
@@ -115,7 +116,7 @@ def check_tables(
     connection: Session,
     tables: Sequence[TableId],
     keys: Keys,
-    leave_out: Columns,
+    leave_out: LeftOut,
     *,
     spread: bool = False,
     unread: Mapping[TableId, Finding] = MappingProxyType({}),
@@ -162,7 +163,8 @@ def check_tables(
         key = keys.get(table)
         troubles += check_primary(table, row) if key is None else check_declared(connection, table, row, key)
         troubles += check_identity(table, row, key or row["key"] or ())
-        for name in sorted(set(leave_out.get(table, ())) - set(row["columns"])):
+        out = [name for name, _, why in left.get(table, ()) if why == CHOSEN]
+        for name in leave_out.unknown(table, row["columns"], out):
             troubles.append(
                 Finding.error("SOURCE_COLUMN_UNKNOWN", f"{table} has no column {name} to leave out.")
             )

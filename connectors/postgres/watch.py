@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from connectors.postgres.differences import changed, lacking, unlike_registered
 from connectors.postgres.facts import Facts, read_facts
 from connectors.postgres.give_way import give_way
 from connectors.postgres.granted import refused_for
+from connectors.postgres.left_out import LeftOut
 from connectors.postgres.money import Amounts, misread_now, read_amounts
 from connectors.postgres.session import BY_INDEX, Session, connect, define, identifier, told_by
 from connectors.postgres.standing import identified, refused, taken_back, wrong_now
@@ -84,8 +85,9 @@ class PostgresWatch:
             connection = self._open(known.get(_PUBLICATION, {}).get("timeline"))
             gave_way = give_way(connection, self._capture.connector)
             facts = read_facts(connection, self._capture)
-            chosen = self._chosen(known, facts)
-            self._learn(connection, facts, left_out.numbers(self._leave_out, chosen))
+            before = LeftOut.of(self._leave_out, known)
+            chosen = self._chosen(before, facts)
+            self._learn(connection, facts, LeftOut.of(self._leave_out, chosen))
             ask = Asking(connection, self._courtesy)
             found = {schema.table: _parts(schema, known, facts, ask) for schema in self._capture.tables}
             troubles = tuple(self._troubles(connection, known, facts, found))
@@ -120,6 +122,7 @@ class PostgresWatch:
             # A server in recovery has no timeline of its own; what was seen of the former one stays.
             "timeline": hold.timeline or known.get(_PUBLICATION, {}).get("timeline"),
             "mark": mark,
+            left_out.TAKEN_OUT: left_out.taken_out(before, [schema.table for schema in self._capture.tables]),
         }
         back = _BACK if known_mark is not None and (mark or 0) < known_mark else ""
         renamed = left_out.renamed(self._leave_out, facts.tables, chosen)
@@ -204,17 +207,15 @@ class PostgresWatch:
             if whole is not None:
                 yield from _altered(schema, whole["publication"], facts.publication)
 
-    def _chosen(self, known: Mapping[str, Any], facts: Facts) -> dict[str, dict[str, Any]]:
-        """Return, as facts of tables, which columns are left out; told until the table is another one."""
+    def _chosen(self, before: LeftOut, facts: Facts) -> dict[str, dict[str, Any]]:
+        """Return, as facts of tables, which columns are left out."""
         return {
-            table.quoted: {
-                left_out.CHOSEN: left_out.carried(names, known.get(table.quoted), facts.tables[table])
-            }
-            for table, names in self._leave_out.items()
+            table.quoted: {left_out.CHOSEN: before.carried(table, facts.tables[table])}
+            for table in self._leave_out
             if table in facts.tables
         }
 
-    def _learn(self, connection: Session, facts: Facts, numbers: Collection[left_out.Number]) -> None:
+    def _learn(self, connection: Session, facts: Facts, leave_out: LeftOut) -> None:
         """Find out what needs whole rows and what would be captured, where columns or identities changed."""
         shapes = [
             [now["columns"], [(unit["name"], unit["identity"]) for unit in (now["units"] or {}).values()]]
@@ -226,8 +227,8 @@ class PostgresWatch:
         self._full = identity.wanting(connection, self._capture.tables)
         there = [table for table, now in facts.tables.items() if now["oid"] is not None]
         declared = declared_keys(self._capture.tables)
-        left = catalogue.columns_left_out(connection, there, self._leave_out, declared, numbers)
-        self._digits = catalogue.digits(connection, there, self._leave_out, declared)
+        left = catalogue.columns_left_out(connection, there, leave_out, declared)
+        self._digits = catalogue.digits(connection, there, leave_out, declared)
         self._columns = {}
         for table in there:
             # What only lacks its replica identity is a trouble of its own, not a column that is gone.

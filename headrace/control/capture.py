@@ -15,7 +15,7 @@ from headrace.control.entries import WatchEntry
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.errors import SourceError
 
-__all__ = ["capture_now", "capture_of", "secret_of", "settings_of", "source_of"]
+__all__ = ["capture_now", "capture_of", "last_look", "secret_of", "settings_of", "source_of"]
 
 
 def secret_of(context: Context, name: str) -> SecretRef:
@@ -38,13 +38,14 @@ def source_of(context: Context, entry: SourceEntry) -> Source:
             hint=f"Write password=… to {context.secrets / entry.name}.properties, mode 0600.",
         ) from error
     left_out = settings_of(entry).columns_left_out
-    seen = _last_look(context, entry) if left_out else {}
+    seen = last_look(context, entry.name) if left_out else {}
     return kinds.build(entry.kind, entry.address, password, entry.name, left_out, seen)
 
 
-def _last_look(context: Context, entry: SourceEntry) -> Mapping[str, Any]:
+def last_look(context: Context, name: str) -> Mapping[str, Any]:
+    """Return what the watcher has seen of a source; nothing when it has not looked yet."""
     with Registry(context.registry).reading() as session:
-        kept = session.get(WatchEntry, entry.name)
+        kept = session.get(WatchEntry, name)
         return kept.facts if kept else {}
 
 

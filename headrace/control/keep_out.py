@@ -27,22 +27,37 @@ def there_of(context: Context, entry: SourceEntry) -> Capture:
     return replace(capture, tables=tuple(t for t in capture.tables if t.table in present))
 
 
-def leaving_out(source: Source, capture: Capture, has: Mapping[str, str]) -> dict[str, str]:
+def leaving_out(
+    source: Source,
+    capture: Capture,
+    has: Mapping[str, str],
+    only: Mapping[TableId, tuple[str, ...]] | None = None,
+) -> dict[str, str]:
     """Return the connector's properties with the columns to leave out now.
 
     Args:
         source: The database.
         capture: What is captured of it; all of it is there.
         has: The connector's properties. One that is gone has none, and stays so.
+        only: Columns besides which none is left out newly; any may be when None. A captured column that
+            cannot be captured just now, for want of its replica identity say, stays so.
 
     Returns:
         Nothing when they are what it has.
     """
-    wanted = source.properties(capture_now(source, capture))
-    if not has or has.get(_LEFT_OUT) == wanted.get(_LEFT_OUT):
+    wanted = _left_out(source.properties(capture_now(source, capture)))
+    if only is not None:
+        named = [replace(table, extra={"excluded": only.get(table.table, ())}) for table in capture.tables]
+        may = {*_left_out(has), *_left_out(source.properties(replace(capture, tables=tuple(named))))}
+        wanted = [one for one in wanted if one in may]
+    if not has or _left_out(has) == wanted:
         return {}
     kept = {name: value for name, value in has.items() if name != _LEFT_OUT}
-    return {**kept, **({_LEFT_OUT: wanted[_LEFT_OUT]} if _LEFT_OUT in wanted else {})}
+    return {**kept, **({_LEFT_OUT: ",".join(wanted)} if wanted else {})}
+
+
+def _left_out(properties: Mapping[str, str]) -> list[str]:
+    return [one for one in properties.get(_LEFT_OUT, "").split(",") if one]
 
 
 def keep_out(
@@ -62,7 +77,7 @@ def keep_out(
         entry = registry.source(name)
         source, capture = source_of(context, entry), there_of(context, entry)
         with Connect(context.connect_url, patience=2.0) as connect:
-            if told := leaving_out(source, capture, connect.config(capture.connector)):
+            if told := leaving_out(source, capture, connect.config(capture.connector), columns):
                 connect.reconfigure(capture.connector, told)
                 named = [f"{table}.{column}" for table, again in columns.items() for column in again]
                 registry.note(f"source {name}", "columns left out under other names", columns=named)

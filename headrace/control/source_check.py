@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from connectors import registry as kinds
 from connectors.base import Capture, Keys, Source
 from headrace.config.source import SourceSettings, valid_name
 from headrace.control.adding import begun_source, is_same_source, source_exists
-from headrace.control.capture import secret_of
+from headrace.control.capture import last_look, secret_of
 from headrace.control.connect import Connect
 from headrace.control.context import Context
 from headrace.control.fitness import findings_of, refuse_unmeant, refuse_used, without_unfit
@@ -53,11 +54,13 @@ def check(
         SourceError: When the database does not answer.
     """
     settings = settings or SourceSettings()
-    kept = None
+    kept, seen = None, dict[str, Any]()
     if place is not None:
         valid_name(place[1], of="source")
         kept = password_left(place[0], place[1], url)
-    source = kinds.reached(url, kept, settings.columns_left_out)
+        if settings.leave_out and place[0].registry.exists():
+            seen.update(last_look(*place))
+    source = kinds.reached(url, kept, settings.columns_left_out, seen)
     wanted = list(tables) or source.tables(schemas)
     refuse_unmeant(wanted, keys or {}, settings.columns_left_out)
     found = findings_of(source, wanted, keys, settings)

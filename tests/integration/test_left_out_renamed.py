@@ -101,13 +101,100 @@ def test_it_stays_left_out_under_every_name_that_it_is_given(database: Database)
         sight = watch.look(facts)
         assert sight.columns[T] == ("id", "notes"), "the chosen name is left out, too"
         database.run(
-            "DROP TABLE users", "CREATE TABLE users (id int PRIMARY KEY, name text, pw_hash text, notes text)"
+            "DROP TABLE users",
+            "CREATE TABLE users (id int PRIMARY KEY, pw_hash text, name text, password_hash text)",
         )
         sight = watch.look(sight.facts)
-        assert sight.columns[T] == ("id", "name", "pw_hash", "notes"), "another table has columns of its own"
+        assert sight.columns[T] == ("id", "pw_hash", "name"), "the chosen name is there"
     finally:
         watch.close()
         source.teardown(capture)
+
+
+def test_it_stays_left_out_in_a_table_that_is_restored_from_a_dump(database: Database) -> None:
+    """Numbers mean nothing there: it is known by the names that it had."""
+    source = PostgresSource(database.dsn, leave_out=LEFT)
+    capture = Capture("renamed", tuple(source.catalogue([T])), "placeholder", "password", settings=SETTINGS)
+    source.setup(capture)
+    watch = source.watch(capture)
+    try:
+        facts = watch.look({}).facts
+        database.run("ALTER TABLE users RENAME password_hash TO pw_hash")
+        facts = watch.look(facts).facts
+        database.run(
+            "DROP TABLE users", "CREATE TABLE users (id int PRIMARY KEY, pw_hash text, name text, notes text)"
+        )
+        for when in ("before somebody has looked at it", "after that"):
+            known = PostgresSource(database.dsn, leave_out=LEFT, seen=facts)
+            assert names(known) == ["id", "name", "notes"], when
+            assert excluded(known, capture) == {"password_hash", "pw_hash"}, when
+            told = {one.code for one in known.preflight([T])}
+            assert "SOURCE_COLUMN_UNKNOWN" not in told, when
+            sight = watch.look(facts)
+            assert sight.columns[T] == ("id", "name", "notes"), when
+            assert sight.renamed == {T: ("pw_hash",)}, when
+            facts = sight.facts
+    finally:
+        watch.close()
+        source.teardown(capture)
+
+
+def test_it_stays_left_out_of_a_table_that_is_taken_out_and_comes_in_again(database: Database) -> None:
+    database.run("CREATE TABLE other (id int PRIMARY KEY)")
+    source = PostgresSource(database.dsn, leave_out=LEFT)
+    both = tuple(source.catalogue([T, TableId("public", "other")]))
+    capture = Capture("renamed", both, "placeholder", "password", settings=SETTINGS)
+    source.setup(capture)
+    watches = [source.watch(capture), source.watch(replace(capture, tables=both[1:])), source.watch(capture)]
+    try:
+        facts = watches[0].look({}).facts
+        database.run("ALTER TABLE users RENAME password_hash TO pw_hash")
+        facts = watches[0].look(facts).facts
+        for _ in range(2):
+            facts = watches[1].look(facts).facts
+        known = PostgresSource(database.dsn, leave_out=LEFT, seen=facts)
+        assert names(known) == ["id", "name", "notes"]
+        assert "SOURCE_COLUMN_UNKNOWN" not in {one.code for one in known.preflight([T])}
+        assert excluded(known, capture) == {"password_hash", "pw_hash"}
+        assert watches[2].look(facts).columns[T] == ("id", "name", "notes")
+        unseen = PostgresSource(database.dsn, leave_out=LEFT)
+        assert "SOURCE_COLUMN_UNKNOWN" in {one.code for one in unseen.preflight([T])}
+    finally:
+        for watch in watches:
+            watch.close()
+        source.teardown(capture)
+
+
+def test_a_captured_column_is_not_left_out_for_want_of_its_identity(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the connector is told of another that is left out."""
+    database.run(
+        "CREATE DOMAIN tags AS text[]",
+        "ALTER TABLE users ADD tags tags",
+        "ALTER TABLE users REPLICA IDENTITY FULL",
+    )
+    context: Context = lonely(tmp_path)
+    capture = register(context, "renamed", database.dsn, T, leave_out=SETTINGS.leave_out)
+    assert "tags" in capture.tables[0].by_name
+    registry = Registry(context.registry)
+    watch = source_of(context, registry.source("renamed")).watch(capture)
+    try:
+        facts = watch.look({}).facts
+        has = dict(source_of(context, registry.source("renamed")).properties(capture))
+        database.run(
+            "ALTER TABLE users RENAME password_hash TO pw_hash", "ALTER TABLE users REPLICA IDENTITY DEFAULT"
+        )
+        sight = watch.look(facts)
+        with registry.begin() as session:
+            session.add(WatchEntry(source="renamed", facts=dict(sight.facts), at_ms=1))
+        with patched_connect(monkeypatch, has):
+            assert keep_out(context, registry, "renamed", sight.renamed)
+        assert "pw_hash" in has["column.exclude.list"]
+        assert "tags" not in has["column.exclude.list"]
+    finally:
+        watch.close()
+        source_of(context, registry.source("renamed")).teardown(capture)
 
 
 def test_nobody_follows_a_column_that_was_left_out_under_another_name(
