@@ -357,6 +357,7 @@ class Source(Protocol):
         tables: Sequence[TableId],
         signal: str,
         rows: Mapping[TableId, Sequence[Key]] | None = None,
+        after: Mapping[TableId, str] | None = None,
     ) -> None:
         """Ask the connector to read ``tables`` anew beside the stream, under the id ``signal``.
 
@@ -365,10 +366,16 @@ class Source(Protocol):
             tables: Which tables.
             signal: The request's name.
             rows: Table → the only rows to read of it; all of those that are not named here.
+            after: Table → the key after which to read it, as the connector has told it; one of
+                :meth:`goes_on_after`.
 
         Raises:
             SourceError: When it cannot do so with one of them (``RESNAPSHOT_UNREADABLE``); nothing was asked.
         """
+        ...
+
+    def goes_on_after(self, schema: TableSchema) -> bool:
+        """Return whether the connector can read a table from a key on that it has told."""
         ...
 
     def steer_snapshot(self, capture: Capture, order: str, signal: str) -> None:

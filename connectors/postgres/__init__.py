@@ -281,22 +281,24 @@ class PostgresSource:
         tables: Sequence[TableId],
         signal: str,
         rows: Mapping[TableId, Sequence[Key]] | None = None,
+        after: Mapping[TableId, str] | None = None,
     ) -> None:
         wanted = [schema for schema in capture.tables if schema.table in tables]
         reread.refuse_unreadable(wanted)
         named = {schema.table: pattern(schema.table.schema, schema.table.name) for schema in wanted}
         order: dict[str, Any] = {"type": "incremental", "data-collections": list(named.values())}
+        some = {s.table: by_key.condition(s, rows[s.table]) for s in wanted if rows and rows.get(s.table)}
+        rest = {s.table: by_key.after(s, after[s.table]) for s in wanted if after and s.table in after}
         with self._session() as connection:
-            if rows:
+            if some or rest:
                 order["additional-conditions"] = [
-                    {
-                        "data-collection": named[schema.table],
-                        "filter": by_key.condition(schema, rows[schema.table]).as_string(connection),
-                    }
-                    for schema in wanted
-                    if rows.get(schema.table)
+                    {"data-collection": named[table], "filter": condition.as_string(connection)}
+                    for table, condition in {**rest, **some}.items()
                 ]
             setup.insert_signal(connection, capture.signals, signal, "execute-snapshot", json.dumps(order))
+
+    def goes_on_after(self, schema: TableSchema) -> bool:
+        return by_key.goes_on_after(schema)
 
     def steer_snapshot(self, capture: Capture, order: str, signal: str) -> None:
         told = json.dumps({"type": "incremental"})

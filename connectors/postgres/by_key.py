@@ -11,9 +11,11 @@ from connectors.postgres.names import Meaning
 from headrace.model.key import Key
 from headrace.model.schema import Column, LogicalType, TableSchema
 
-__all__ = ["condition", "same", "spelled"]
+__all__ = ["after", "condition", "goes_on_after", "same", "spelled"]
 
 _DATED = (LogicalType.DATE, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ)
+_TOLD = (LogicalType.INT16, LogicalType.INT32, LogicalType.INT64, LogicalType.UUID)
+"""Whose values the connector tells as Postgres reads them, in an order that nothing else decides."""
 _YEAR = re.compile(r"([+-]?\d{4,})(-.*)", re.DOTALL)
 
 
@@ -60,3 +62,14 @@ def condition(schema: TableSchema, keys: Sequence[Key]) -> sql.Composed:
         for key in keys
     ]
     return sql.SQL("({})").format(sql.SQL(" OR ").join(rows))
+
+
+def goes_on_after(schema: TableSchema) -> bool:
+    """Return whether a key that the connector tells says which rows of a table come after it."""
+    return len(schema.key) == 1 and schema.key_columns[0].type in _TOLD
+
+
+def after(schema: TableSchema, key: str) -> sql.Composed:
+    """Return the condition that a row comes after a key that the connector has told."""
+    (column,) = schema.key_columns
+    return sql.SQL("{} > {}").format(sql.Identifier(column.name), sql.Literal(key))

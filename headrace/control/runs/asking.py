@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from connectors.base import Capture, Source
-from headrace.control.capture import capture_now, source_of
+from headrace.control.capture import capture_now, settings_of, source_of
 from headrace.control.first_load import note_loaded
 from headrace.control.fitness import in_words_of, unfit_now
 from headrace.control.opened import opened_sink
@@ -35,6 +35,7 @@ __all__ = [
     "first_marks",
     "lost_columns",
     "refuse_hidden",
+    "sent_of",
     "unasked",
     "until_confirmed",
 ]
@@ -133,6 +134,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
             "shadows": shadows,
             "again": {},
             "goes": {},
+            "sent": {},
             "done": [],
             "failed": [],
         }
@@ -146,7 +148,9 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         if (keys := run.plan.get("again", {}).get(table.topic))
     }
     if wanted:
-        source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows)
+        sent = run.plan.get("sent", {})
+        after = {t.schema.table: sent[t.topic][0] for t in wanted if t.topic in sent}
+        source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows, after)
     hit("run.requested", "")
     change(job.registry, job.name, {"asked": True})
     hit("run.asked", "")
@@ -193,6 +197,42 @@ def lost_columns(job: Job, source: Source, capture: Capture) -> bool:
             return False  # reading once more would not mend that
         raise
     return any(not set(names) <= set(now.get(topic, names)) for topic, names in before.items())
+
+
+def sent_of(
+    job: Job,
+    source: Source,
+    capture: Capture,
+    tables: Sequence[SourceTableEntry],
+    told: Mapping[str, tuple[str, int]],
+) -> dict[str, tuple[str, int]]:
+    """Return from where on tables that are half read are to be read when the run goes on.
+
+    A part is read once more when the columns change meanwhile; such a table is read from its beginning.
+
+    Args:
+        job: The run.
+        source: Its database.
+        capture: What is captured of it.
+        tables: Those that the connector was asked for.
+        told: Table → the last key that is sent, and how many parts are.
+
+    Returns:
+        Topic → the last key, and about how many rows were sent up to it.
+    """
+    sent: dict[str, tuple[str, int]] = dict(job.run.plan.get("sent", {}))
+    try:
+        now = _columns(job, source, capture)
+    except SourceError:  # a table is gone, or has no key just now
+        return {}
+    before, part = job.run.plan.get("columns", {}), settings_of(job.source).snapshot_chunk_rows
+    for table in tables:
+        topic, end = table.topic, told.get(str(table.schema.table))
+        if before.get(topic) != now.get(topic):
+            sent.pop(topic, None)
+        elif end is not None and source.goes_on_after(table.schema):
+            sent[topic] = end[0], (sent[topic][1] if topic in sent else 0) + end[1] * part
+    return sent
 
 
 def first_marks(job: Job, table: SourceTableEntry) -> list[int]:

@@ -25,6 +25,7 @@ from headrace.control.runs.asking import (
     asked_for,
     lost_columns,
     refuse_hidden,
+    sent_of,
     unasked,
 )
 from headrace.control.runs.job import Aborted, Job
@@ -243,7 +244,7 @@ def _watch(job: Job, source: Source, capture: Capture) -> bool:
         while True:
             snapshot = heard.incremental(plan.get("signal", job.name))
             _refuse_trouble(job, snapshot, {name: table.schema.table for name, table in tables.items()})
-            read = 0 if plan.get("again") else _note(job, snapshot, wanted)
+            read = 0 if plan.get("again") else _note(job, snapshot, wanted, plan.get("sent", {}))
             if snapshot.state is SnapshotState.COMPLETED:
                 return True
             if job.heed():
@@ -295,11 +296,12 @@ def _refuse_trouble(job: Job, snapshot: Snapshot, wanted: Mapping[str, TableId])
         )
 
 
-def _note(job: Job, snapshot: Snapshot, wanted: dict[str, str]) -> int:
+def _note(job: Job, snapshot: Snapshot, wanted: dict[str, str], sent: Mapping[str, tuple[str, int]]) -> int:
     """Note how many rows of each table are read; of one under way about, by the parts that were read."""
     run, total, part = job.run, 0, settings_of(job.source).snapshot_chunk_rows
     for table, topic in wanted.items():
         rows = snapshot.scanned.get(table, snapshot.chunks.get(table, 0) * part)
+        rows += sent[topic][1] if topic in sent else 0
         if rows != run.counts.get("read", {}).get(topic):
             count(job.registry, job.name, topic, read=rows)
         total += rows
@@ -327,19 +329,21 @@ def stop_reading(job: Job) -> None:
 def _take_back(job: Job, source: Source, capture: Capture) -> None:
     """Have the connector stop, so that it reads for others; tables that it has read whole count as read."""
     plan = job.run.plan
-    heard = Told(job.kafka, capture, plan.get("heard_from", 0)).incremental(plan.get("signal", job.name))
+    told, signal = Told(job.kafka, capture, plan.get("heard_from", 0)), plan.get("signal", job.name)
+    heard = told.incremental(signal)
     mine = [] if plan.get("again") else asked_for(job, job.run)
     whole = heard.scanned.keys() - heard.trouble.keys()
     done = [table.topic for table in mine if str(table.schema.table) in whole]
     # Noted first: what is not stopped, for this process dies or the database does not answer, is so later.
-    told = {"done": plan.get("done", []) + done, "stopping": True, **unasked(job.name)}
-    change(job.registry, job.name, told)
+    noted = {"done": plan.get("done", []) + done, "stopping": True, **unasked(job.name)}
+    change(job.registry, job.name, noted)
     hit("run.unasked", "")
-    _stop(job, source, capture)
+    if _stop(job, source, capture):
+        change(job.registry, job.name, {"sent": sent_of(job, source, capture, mine, told.sent(signal))})
 
 
-def _stop(job: Job, source: Source, capture: Capture) -> None:
-    """Have the connector stop, and wait until it says so."""
+def _stop(job: Job, source: Source, capture: Capture) -> bool:
+    """Have the connector stop; return whether it has said so."""
     heard = Told(job.kafka, capture, job.run.plan.get("heard_from", 0))
     source.steer_snapshot(capture, "stop", f"{job.name}-s{now_ms()}")
     change(job.registry, job.name, {"stopping": False})
@@ -347,3 +351,5 @@ def _stop(job: Job, source: Source, capture: Capture) -> None:
     with suppress(HeadraceError):  # the next run looks again
         while heard.busy() is not None and time.monotonic() < deadline:
             time.sleep(_POLL_S)
+        return heard.busy() is None
+    return False
