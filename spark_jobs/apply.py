@@ -56,6 +56,7 @@ def sink_of(pipeline: str) -> tuple[Sink, Tables]:
 
     The store is opened once per process, whoever holds it and whatever runs have swept.
     """
+    _opened.tidy()  # it is asked for nothing while no text changes
     return _fenced(pipeline)
 
 

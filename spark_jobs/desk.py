@@ -118,13 +118,16 @@ class Desk:
 
     def _said(self, table: str, error: Mapping[str, Any]) -> dict[str, Any]:
         hint = named(error["hint"], source=self._spec.source, sink=self._spec.sink)
-        return {"table": table, "message": error["message"], "code": error["code"], "hint": hint}
+        later = error.get("retry") == Retry.LATER.value
+        return {"table": table, "later": later, **error, "hint": hint}
 
     def _answer(self, request: Request) -> dict[str, Any]:
         # First of all, for it may say that rows are behind.
         lacking = self._look(request) if request.replay or request.sweep else set()
         holds = load_holds(self._spec.checkpoint)
-        report = self._replay(request, lacking, holds) if request.replay else Report(holds=holds)
+        report, waits = Report(holds=holds), list[Letter]()
+        if request.replay:
+            report, waits = self._replay(request, lacking, holds)
         swept = self._sweep(request, report.holds) if request.sweep else {}
         save_holds(self._spec.checkpoint, report.holds)
         self._done(report)
@@ -133,6 +136,7 @@ class Desk:
             "tables": report.tables,
             "behind": report.holds.counts(),
             "swept": swept,
+            "waits": [[one.id.topic, one.id.partition, one.id.offset] for one in waits],
             "troubles": [self._said(table, error) for table, error in report.troubles.items()],
         }
 
@@ -180,17 +184,17 @@ class Desk:
             }
         return told
 
-    def _replay(self, request: Request, lacking: Collection[str], holds: Holds) -> Report:
-        """Apply letters; those of a table in trouble wait on, and the report tells which tables are."""
+    def _replay(
+        self, request: Request, lacking: Collection[str], holds: Holds
+    ) -> tuple[Report, list[Letter]]:
+        """Apply letters; return what has become of them, and those that wait on with a table in trouble."""
         sink, tables = sink_of(self._holding.pipeline())
         topics = {str(table): topic for topic, (table, _) in tables.topics.items()}
-        report, put_off = Report(holds=holds), list[dict[str, Any]]()
+        report, put_off, waits = Report(holds=holds), list[dict[str, Any]](), list[Letter]()
         for letters in self._slices(request):
             in_trouble = {topics[table] for table in report.troubles}
             put_off += [_put_off(letter) for letter in letters if letter.id.topic in lacking]
-            put_off += [
-                _as_before(letter) for letter in letters if letter.id.topic in in_trouble - {*lacking}
-            ]
+            waits += [letter for letter in letters if letter.id.topic in in_trouble - {*lacking}]
             now = [letter for letter in letters if letter.id.topic not in in_trouble | {*lacking}]
             before = holds.settled()
             part = apply_records(_again(now, self._spec, holds), sink, tables, NoCarry(), holds)
@@ -199,13 +203,13 @@ class Desk:
                 raise HeadraceError(part.error["message"], code=part.error["code"], hint=part.error["hint"])
             troubled = {table: topics[table] for table in part.troubles}
             part.leave_out(troubled, before)
-            put_off += [_as_before(letter) for letter in now if letter.id.topic in troubled.values()]
+            waits += [letter for letter in now if letter.id.topic in troubled.values()]
             report.add(part)
         # Before it is forgotten that the rows were behind.
         if marks := self._requested.applied(load_holds(self._spec.checkpoint), report.holds):
             sink.settle(marks)
         report.rejects += put_off
-        return report
+        return report, waits
 
     def _slices(self, request: Request) -> Iterator[list[Letter]]:
         """Yield the letters in their order, a bounded number of bytes at a time; at least one letter."""
@@ -282,13 +286,11 @@ def _size(letter: Letter) -> int:
 def _put_off(letter: Letter) -> dict[str, Any]:
     """Return why a letter waits on: a row that is newer takes nothing of a record that is still to come."""
     reason = "The store lacks records of the table, which come before it: replay it when it has them."
-    return {**_as_before(letter), "code": "STORE_WENT_BACK", "reason": reason}
+    return {**_place(letter), "code": "STORE_WENT_BACK", "reason": reason}
 
 
-def _as_before(letter: Letter) -> dict[str, Any]:
-    """Return what is told of a letter that waits on for what it has waited for."""
-    place = {"topic": letter.id.topic, "partition": letter.id.partition, "offset": letter.id.offset}
-    return {**place, "code": letter.code, "reason": letter.reason}
+def _place(letter: Letter) -> dict[str, Any]:
+    return {"topic": letter.id.topic, "partition": letter.id.partition, "offset": letter.id.offset}
 
 
 def _again(letters: list[Letter], spec: PipelineSpec, holds: Holds) -> Iterator[Record]:

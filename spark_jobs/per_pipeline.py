@@ -42,9 +42,7 @@ class PerPipeline(Generic[T]):
     def __call__(self, pipeline: str) -> T:
         """Return what is made of this text, a :class:`PipelineSpec` as JSON."""
         with self._lock:
-            if time.monotonic() - self._tidied >= _TIDY_S:
-                self._tidied = time.monotonic()
-                self._let_go()
+            self.tidy()
             if pipeline not in self._made:
                 spec = PipelineSpec.model_validate_json(pipeline)
                 name = str(spec.checkpoint)  # no two pipelines of a machine share one
@@ -55,11 +53,15 @@ class PerPipeline(Generic[T]):
             self._made.move_to_end(pipeline)
             return self._made[pipeline][1]
 
-    def _let_go(self) -> None:
-        """Let go of pipelines that are gone; one that has not begun yet is made anew when it is asked for."""
-        gone = {name for name in {whose for whose, _ in self._made.values()} if not Path(name).exists()}
-        for text in [text for text, (whose, _) in self._made.items() if whose in gone]:
-            del self._made[text]
+    def tidy(self) -> None:
+        """Let go, now and then, of pipelines that are gone; one that has not begun yet is made anew."""
+        with self._lock:
+            if time.monotonic() - self._tidied < _TIDY_S:
+                return
+            self._tidied = time.monotonic()
+            gone = {name for name in {whose for whose, _ in self._made.values()} if not Path(name).exists()}
+            for text in [text for text, (whose, _) in self._made.items() if whose in gone]:
+                del self._made[text]
 
     def clear(self) -> None:
         """Let go of everything."""

@@ -19,7 +19,7 @@ from headrace.control.desk import ask
 from headrace.control.registry import DeadLetterEntry, DeadLetterFile, Registry, now_ms
 from headrace.control.remedies import read_anew
 from headrace.control.rest import resting
-from headrace.model.errors import SinkError, UsageError
+from headrace.model.errors import SinkError, SinkUnavailable, UsageError
 from headrace.model.letter import Letter, LetterId
 from headrace.model.pasted import command
 from headrace.model.position import Position
@@ -178,10 +178,15 @@ def replay(
         try:
             for part in _parts([entry for entry in selected if entry.sink == sink]):
                 said = _ask_again(context, sink, part)
+                waits = {tuple(place) for place in said.get("waits", ())}
+                asked, part = (
+                    part,
+                    [one for one in part if (one.topic, one.partition, one.offset) not in waits],
+                )
                 rejected = _rejected(said)
                 _settle(context, part, rejected)
                 unasked += _troubles(said)
-                tried += len(part)
+                tried += len(asked)
                 done += len(part) - len(rejected)
                 refused.update(code for code, _ in rejected.values())
                 told(tried, len(selected))
@@ -355,8 +360,9 @@ def _ask_again(context: Context, sink: str, part: Sequence[DeadLetterEntry]) -> 
 
 
 def _troubles(said: Mapping[str, Any]) -> list[SinkError]:
-    """Return the troubles of tables whose letters wait on."""
-    return [SinkError(one["message"], code=one["code"], hint=one["hint"]) for one in said.get("troubles", ())]
+    kinds = {True: SinkUnavailable, False: SinkError}
+    told = said.get("troubles", ())
+    return [kinds[one["later"]](one["message"], code=one["code"], hint=one["hint"]) for one in told]
 
 
 def _rejected(said: Mapping[str, Any]) -> dict[tuple[str, int, int], tuple[str, str]]:

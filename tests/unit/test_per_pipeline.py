@@ -109,3 +109,21 @@ def test_what_was_made_of_a_sink_that_is_removed_is_let_go(
     gc.collect()
     assert left() is None
     assert made == ["gone", "here"]
+
+
+def test_the_store_of_a_sink_that_is_removed_is_let_go_while_others_texts_stay(
+    spec: PipelineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, gone = (
+        spec.model_copy(update={"sink": name, "checkpoint": tmp_path / name, "settings": {"store": name}})
+        for name in ("here", "gone")
+    )
+    for told in (here, gone):
+        told.checkpoint.mkdir()
+    sink_of(here.model_dump_json())
+    store = weakref.ref(sink_of(gone.model_dump_json())[0])
+    gone.checkpoint.rmdir()
+    monkeypatch.setattr(per_pipeline, "_TIDY_S", 0.0)
+    sink_of(here.model_dump_json())
+    gc.collect()
+    assert store() is None

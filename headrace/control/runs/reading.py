@@ -338,8 +338,23 @@ def _take_back(job: Job, source: Source, capture: Capture) -> None:
     noted = {"done": plan.get("done", []) + done, "stopping": True, **unasked(job.name)}
     change(job.registry, job.name, noted)
     hit("run.unasked", "")
-    if _stop(job, source, capture):
+    if _stop(job, source, capture) and _is_confirmed(source, capture):
         change(job.registry, job.name, {"sent": sent_of(job, source, capture, mine, told.sent(signal))})
+
+
+def _is_confirmed(source: Source, capture: Capture) -> bool:
+    """Return whether the connector has noted soon that all that it has told by now is in Kafka.
+
+    One that dies before tells it again when it has begun anew, which it says first.
+    """
+    deadline, hold = time.monotonic() + STOPPED_WITHIN_S, source.hold(capture)
+    committed = hold.flushed
+    while committed is not None and hold.confirmed is not None and hold.confirmed < committed:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+        hold = source.hold(capture)
+    return committed is not None and hold.confirmed is not None
 
 
 def _stop(job: Job, source: Source, capture: Capture) -> bool:
