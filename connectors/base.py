@@ -363,24 +363,17 @@ class Source(Protocol):
 
         Args:
             capture: What is captured.
-            tables: Which tables.
+            tables: Which.
             signal: The request's name.
-            rows: Table → the only rows to read of it; all of those that are not named here.
-            after: Table → the key after which to read it, as the connector has told it; one of
-                :meth:`goes_on_after`.
+            rows: Table → the only rows to read of it.
+            after: Table → the key after which to read it, as the connector has told it.
 
         Raises:
             SourceError: When it cannot do so with one of them (``RESNAPSHOT_UNREADABLE``); nothing was asked.
         """
-        ...
-
-    def goes_on_after(self, schema: TableSchema) -> bool:
-        """Return whether the connector can read a table from a key on that it has told."""
-        ...
 
     def steer_snapshot(self, capture: Capture, order: str, signal: str) -> None:
         """Tell the connector to ``stop``, ``pause`` or ``resume`` what it reads beside the stream."""
-        ...
 
     def forget_orders(self, capture: Capture, kept: Collection[str]) -> None:
         """Remove from the database what the connector was told, but for what is named as ``kept`` begins."""

@@ -10,12 +10,22 @@ from connectors.base import Columns, Source
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableSchema
 
-__all__ = ["KINDS", "build", "kind_of", "misread", "newest_beat", "reached", "why_unreadable"]
+__all__ = [
+    "KINDS",
+    "build",
+    "goes_on_after",
+    "kind_of",
+    "misread",
+    "newest_beat",
+    "reached",
+    "why_unreadable",
+]
 
 KINDS: dict[str, str] = {
     "postgres": "connectors.postgres:PostgresSource",
 }
 _UNREADABLE = {"postgres": "connectors.postgres.reread:why_unreadable"}
+_GOES_ON = {"postgres": "connectors.postgres.by_key:goes_on_after"}
 _MISREAD = {"postgres": "connectors.postgres.specimens:misread"}
 _HOLDS = {"postgres": "connectors.postgres.specimens:holds"}
 _SCHEMES = {"postgres": "postgres", "postgresql": "postgres"}
@@ -90,6 +100,12 @@ def why_unreadable(kind: str, schema: TableSchema) -> str:
         return ""
     module, _, name = _UNREADABLE[kind].partition(":")
     return str(getattr(import_module(module), name)(schema))
+
+
+def goes_on_after(kind: str, schema: TableSchema) -> bool:
+    """Return whether the connector can read a table from a key on that it has told."""
+    module, _, name = _GOES_ON.get(kind, "").partition(":")
+    return bool(module and getattr(import_module(module), name)(schema))
 
 
 def misread(kind: str, records: Sequence[Mapping[str, Any]], schema: TableSchema | None = None) -> str:

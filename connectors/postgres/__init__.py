@@ -297,9 +297,6 @@ class PostgresSource:
                 ]
             setup.insert_signal(connection, capture.signals, signal, "execute-snapshot", json.dumps(order))
 
-    def goes_on_after(self, schema: TableSchema) -> bool:
-        return by_key.goes_on_after(schema)
-
     def steer_snapshot(self, capture: Capture, order: str, signal: str) -> None:
         told = json.dumps({"type": "incremental"})
         with self._session() as connection:

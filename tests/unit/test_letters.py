@@ -147,7 +147,8 @@ def test_a_sink_at_rest_keeps_no_others_letters_waiting(
         save_holds(context.checkpoints / sink, holds)
     asked: list[str] = []
 
-    def ask(_: Context, sink: str, __: object) -> dict[str, list[object]]:
+    def ask(_: Context, sink: str, __: object, heed: object) -> dict[str, list[object]]:
+        del heed
         asked.append(sink)
         return {"rejects": []}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from connectors.base import Capture, Source
+from connectors.registry import goes_on_after
 from headrace.control.capture import capture_now, settings_of, source_of
 from headrace.control.first_load import note_loaded
 from headrace.control.fitness import in_words_of, unfit_now
@@ -230,7 +231,7 @@ def sent_of(
         topic, end = table.topic, told.get(str(table.schema.table))
         if before.get(topic) != now.get(topic):
             sent.pop(topic, None)
-        elif end is not None and source.goes_on_after(table.schema):
+        elif end is not None and goes_on_after(job.source.kind, table.schema):
             sent[topic] = end[0], (sent[topic][1] if topic in sent else 0) + end[1] * part
     return sent
 
