@@ -51,6 +51,7 @@ class Desk:
         turn: Held by whoever of this process writes to the sink.
         holding: The process' place as the writer to the sink.
         done: Told how many rows of each table are behind after a request.
+        goes_on: Tells whether the sink is to run, as of now; it may have been paused a moment ago.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class Desk:
         turn: threading.Lock,
         holding: Holding,
         done: Callable[[Report], None],
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self._spec = spec
         self._requests = requests
         self._turn = turn
         self._holding = holding
         self._done = done
+        self._goes_on = goes_on
         self._requested = Requested(spec)
         self._at_work: threading.Thread | None = None
         self._over = threading.Event()
@@ -89,7 +92,7 @@ class Desk:
                 request = Request.model_validate_json(path.read_bytes())
                 wanted = bool(request.replay or request.sweep)
                 with self._turn, naming(self._spec.source, self._spec.sink):
-                    if self._over.is_set():  # whoever paused the sink has been told that nothing is written
+                    if self._over.is_set() or not self._goes_on():  # nothing is begun once it is paused
                         return
                     if wanted:  # before it is looked at: who goes after that is told that it is done
                         pidfile.write(path.with_suffix(BEGUN))

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.config.pipeline import EngineSpec, PipelineSpec
+from headrace.config.pipeline import EngineSpec, PipelineSpec, load_pipeline
 from headrace.model.errors import HeadraceError
 from spark_jobs.apply import sink_of
 from spark_jobs.batch import Batches
@@ -189,7 +190,8 @@ class Watch:
         turn = self._turns.setdefault(path, threading.Lock())
         holding = Holding(spec, lambda: sink_of(spec.model_dump_json())[0])
         batches = Batches(spec, progress, turn, holding)
-        desk = Desk(spec, self._engine.requests / spec.sink, turn, holding, batches.requested)
+        requests, runs = self._engine.requests / spec.sink, partial(_runs, path)
+        desk = Desk(spec, requests, turn, holding, batches.requested, runs)
         return _Running(stamp, spec, progress, batches, desk)
 
     def _keep(self, running: _Running) -> None:
@@ -257,6 +259,14 @@ def _stop(running: _Running, turn: threading.Lock, state: str) -> None:
         # Spark waits for no batch, and a look is none: who is told that the sink rests may count on it.
         with turn:
             running.progress.state(state)
+
+
+def _runs(path: Path) -> bool:
+    """Return whether a pipeline's file says that it is to run."""
+    try:
+        return load_pipeline(path).runs
+    except (OSError, ValueError):  # it is gone, or damaged
+        return False
 
 
 def _stat(path: Path) -> os.stat_result | None:

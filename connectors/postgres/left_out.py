@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,9 @@ CHOSEN = "chosen"
 TAKEN_OUT = "taken_out"
 """Where the facts of the publication tell the same of tables that are not captured, and may come in again."""
 Names = dict[str, list[str]]
-"""Number of a column → each name that it was seen to have."""
+"""Number of a column → each name that it was seen to have, the newest last."""
+_GONE = "gone-"
+"""So the number begins of a column whose table is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +41,36 @@ class LeftOut:
     def among(self, table: TableId, oid: int, columns: Mapping[str, str]) -> Names:
         """Return which columns of a table are left out, with every name that each was seen to have.
 
-        In a table that was made anew, by a dump that is restored say, numbers mean nothing. There a column
-        is left out by any name that one had before, unless the name that was chosen is there.
+        One that is gone, with its table or alone, may come back under any name that it had: a dump that is
+        restored makes it anew, and a migration in several steps. The name that was chosen comes first, then
+        the newest.
 
         Args:
             table: The table.
             oid: Its number now.
             columns: Number → name.
         """
+        return self._divided(table, oid, columns)[0]
+
+    def _divided(self, table: TableId, oid: int, columns: Mapping[str, str]) -> tuple[Names, Names]:
+        """Return the columns that are left out now, and what is known of those that are gone."""
         names = self.chosen.get(table, ())
         before, was = self.known.get(table, (0, {}))
-        if oid != before:
-            left = [seen for seen in was.values() if not {*columns.values()} & {*seen} & {*names}]
-            was = {number: seen for seen in left for number, name in columns.items() if name in seen}
-        return {
-            number: sorted({name, *was.get(number, ())})
-            for number, name in columns.items()
-            if name in names or number in was
-        }
+        stays = {number: seen for number, seen in was.items() if oid == before and number in columns}
+        gone = {number: seen for number, seen in was.items() if number not in stays}
+        found = {number: _with(columns[number], seen) for number, seen in stays.items()}
+        found |= {n: [name] for n, name in columns.items() if name in names and n not in found}
+        numbers = {name: number for number, name in columns.items()}
+        left: Names = {}
+        for number, seen in gone.items():
+            had = [*(name for name in seen if name in names), *reversed(seen)]
+            here = next((numbers[name] for name in had if name in numbers), None)
+            if here is None:
+                # Numbers are those of the table that had it.
+                left[number if oid == before or number.startswith(_GONE) else f"{_GONE}{number}"] = seen
+            else:
+                found[here] = _with(columns[here], [*seen, *found.get(here, ())])
+        return found, left
 
     def unknown(self, table: TableId, columns: Collection[str], out: Collection[str]) -> list[str]:
         """Return the chosen names that no column of a table has, or had before it was given another.
@@ -88,8 +102,8 @@ class LeftOut:
         if now["oid"] is None:  # it may come back under its name
             return {"oid": oid, "names": was}
         columns = {number: column[0] for number, column in (now["columns"] or {}).items()}
-        kept = was if oid == now["oid"] else {}
-        return {"oid": now["oid"], "names": {**kept, **self.among(table, now["oid"], columns)}}
+        found, gone = self._divided(table, now["oid"], columns)
+        return {"oid": now["oid"], "names": {**gone, **found}}
 
 
 def taken_out(left: LeftOut, captured: Collection[TableId]) -> dict[str, dict[str, Any]]:
@@ -130,3 +144,8 @@ def _known(table: TableId, names: Collection[str], facts: Mapping[str, Any]) -> 
     # An older version's look has noted nothing.
     columns = (seen["columns"] or {}).items()
     return seen["oid"] or 0, {number: [column[0]] for number, column in columns if column[0] in names}
+
+
+def _with(name: str, seen: Iterable[str]) -> list[str]:
+    """Return names, each once, with one of them as the newest."""
+    return [*dict.fromkeys(one for one in seen if one != name), name]

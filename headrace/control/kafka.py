@@ -30,7 +30,7 @@ from tenacity import (
 
 from headrace.config.kafka import KafkaAddress
 from headrace.config.secrets import mask_text
-from headrace.model.errors import StackError, UsageError
+from headrace.model.errors import StackError, UsageError, is_interruption
 
 __all__ = ["Kafka", "Topic", "ends_of"]
 
@@ -314,8 +314,10 @@ class Kafka:
         try:
             yield consumer
             consumer.unassign()
-        except BaseException:
+        except BaseException as error:
             consumer.close()
+            if is_interruption(error):
+                raise KeyboardInterrupt from error
             raise
         self._idle.append(consumer)
 

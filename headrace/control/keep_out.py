@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from connectors.base import Capture, Source
@@ -14,7 +14,7 @@ from headrace.control.context import Context
 from headrace.control.registry import Registry, SourceEntry
 from headrace.model.schema import TableId, declared_keys
 
-__all__ = ["keep_out", "leaving_out", "there_of"]
+__all__ = ["keep_out", "leaving_out", "scope", "there_of"]
 
 _LEFT_OUT = "column.exclude.list"
 
@@ -31,7 +31,7 @@ def leaving_out(
     source: Source,
     capture: Capture,
     has: Mapping[str, str],
-    only: Mapping[TableId, tuple[str, ...]] | None = None,
+    only: Mapping[TableId, Sequence[str]] | None = None,
 ) -> dict[str, str]:
     """Return the connector's properties with the columns to leave out now.
 
@@ -45,15 +45,31 @@ def leaving_out(
     Returns:
         Nothing when they are what it has.
     """
-    wanted = _left_out(source.properties(capture_now(source, capture)))
-    if only is not None:
-        named = [replace(table, extra={"excluded": only.get(table.table, ())}) for table in capture.tables]
-        may = {*_left_out(has), *_left_out(source.properties(replace(capture, tables=tuple(named))))}
-        wanted = [one for one in wanted if one in may]
-    if not has or _left_out(has) == wanted:
+    now = capture_now(source, capture)
+    wanted = scope(source, now, has, only) if only is not None else source.properties(now)
+    if not has or has.get(_LEFT_OUT) == wanted.get(_LEFT_OUT):
         return {}
     kept = {name: value for name, value in has.items() if name != _LEFT_OUT}
-    return {**kept, **({_LEFT_OUT: ",".join(wanted)} if wanted else {})}
+    return {**kept, **({_LEFT_OUT: wanted[_LEFT_OUT]} if _LEFT_OUT in wanted else {})}
+
+
+def scope(
+    source: Source, now: Capture, has: Mapping[str, str], only: Mapping[TableId, Sequence[str]]
+) -> dict[str, str]:
+    """Return the connector's properties for a capture, so that no column is left out newly but these.
+
+    Args:
+        source: The database.
+        now: What is to be captured, as :func:`capture_now` tells it.
+        has: The connector's properties.
+        only: Columns that may be left out newly; what somebody chose to leave out is so without a word.
+    """
+    named = [replace(one, extra={**one.extra, "excluded": (*only.get(one.table, ()),)}) for one in now.tables]
+    may = {*_left_out(has), *_left_out(source.properties(replace(now, tables=tuple(named))))}
+    wanted = source.properties(now)
+    out = [one for one in _left_out(wanted) if one in may]
+    kept = {name: value for name, value in wanted.items() if name != _LEFT_OUT}
+    return {**kept, **({_LEFT_OUT: ",".join(out)} if out else {})}
 
 
 def _left_out(properties: Mapping[str, str]) -> list[str]:

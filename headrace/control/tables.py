@@ -7,12 +7,12 @@ are applied all the while; only the connector starts over once, which takes some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from connectors.base import Capture, Keys, topic_of
+from connectors.base import Capture, Keys, Source, topic_of
 from connectors.registry import why_unreadable
 from headrace.config.pipeline import load_pipeline
 from headrace.control import remedies
@@ -32,6 +32,7 @@ from headrace.control.fitness import (
 )
 from headrace.control.gap import gap_error
 from headrace.control.kafka import Kafka
+from headrace.control.keep_out import scope
 from headrace.control.newcomers import listed, named
 from headrace.control.opened import opened_sink
 from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withheld
@@ -98,7 +99,7 @@ def take_in(
         mine = [table for table in entry.tables if table.schema.table in wanted]
         source, capture = source_of(context, entry), capture_of(context, entry)
         source.publish(capture)
-        tell_connector(context, capture, source.properties(capture_now(source, capture)), say)
+        tell_connector(context, source, capture, say, new=wanted)
         for sink in registry.sinks(name):
             _hand_over(context, entry, sink, [table for table in mine if table.topic in sink.tables], say)
         topics = {table.topic for table in mine}
@@ -250,10 +251,23 @@ def _targets(
     return facts
 
 
-def tell_connector(context: Context, capture: Capture, wanted: dict[str, str], say: Say) -> None:
-    """Give the connector the tables to read, when they are others now; one that is gone stays so."""
+def tell_connector(
+    context: Context, source: Source, capture: Capture, say: Say, *, new: Collection[TableId] = ()
+) -> None:
+    """Give the connector the tables to read, when they are others now; one that is gone stays so.
+
+    Args:
+        context: The installation.
+        source: The database.
+        capture: What is to be captured of it.
+        say: Told what is done.
+        new: Tables that it has not read so far. Of the others no column that is captured is left out.
+    """
+    now = capture_now(source, capture)
+    out = {one.table: one.extra.get("excluded", ()) for one in now.tables if one.table in new}
     with Connect(context.connect_url) as connect:
         there = connect.config(capture.connector)
+        wanted = scope(source, now, there, out)
         if there and any(there.get(name) != wanted.get(name) for name in _SCOPE):
             say("telling the connector")
             kept = {name: value for name, value in there.items() if name not in _SCOPE}

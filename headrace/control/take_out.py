@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import delete, select
 
 from headrace.control.alone import alone
-from headrace.control.capture import capture_now, capture_of, source_of
+from headrace.control.capture import capture_of, source_of
 from headrace.control.claims import strangers
 from headrace.control.columns import there
 from headrace.control.context import Context
@@ -92,7 +92,7 @@ def _tell_source(context: Context, entry: SourceEntry, gone: Sequence[TableId], 
     present = {schema.table for schema in there(context, entry, [s.table for s in left], declared)}
     capture = replace(capture, tables=tuple(schema for schema in left if schema.table in present))
     source.publish(capture)
-    tell_connector(context, capture, source.properties(capture_now(source, capture)), say)
+    tell_connector(context, source, capture, say)
 
 
 def chosen_of(registry: Registry, entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEntry]:

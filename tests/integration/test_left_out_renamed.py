@@ -22,6 +22,7 @@ from headrace.control.context import Context
 from headrace.control.entries import WatchEntry
 from headrace.control.keep_out import keep_out
 from headrace.control.registry import Registry
+from headrace.control.tables import tell_connector
 from headrace.model.schema import TableId
 from tests.support.database import Database, fresh_database
 from tests.support.registered import lonely, register
@@ -58,7 +59,8 @@ def patched_connect(monkeypatch: pytest.MonkeyPatch, has: dict[str, str]) -> Ite
     """Have a worker answer that has a connector with these properties; yield them as they become."""
     with monkeypatch.context() as patch:
         patch.setattr(Connect, "config", lambda self, name: dict(has))
-        patch.setattr(Connect, "reconfigure", lambda self, name, told: has.update(told))
+        for way in ("reconfigure", "replace"):
+            patch.setattr(Connect, way, lambda self, name, told: has.update(told))
         yield has
 
 
@@ -190,6 +192,11 @@ def test_a_captured_column_is_not_left_out_for_want_of_its_identity(
             session.add(WatchEntry(source="renamed", facts=dict(sight.facts), at_ms=1))
         with patched_connect(monkeypatch, has):
             assert keep_out(context, registry, "renamed", sight.renamed)
+            assert "pw_hash" in has["column.exclude.list"]
+            assert "tags" not in has["column.exclude.list"]
+            del has["table.include.list"]  # as when another table is taken in or out
+            tell_connector(context, source_of(context, registry.source("renamed")), capture, lambda _: None)
+        assert has["table.include.list"]
         assert "pw_hash" in has["column.exclude.list"]
         assert "tags" not in has["column.exclude.list"]
     finally:

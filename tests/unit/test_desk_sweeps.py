@@ -132,10 +132,11 @@ def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
     assert list(requests.iterdir()) == []
 
 
+@pytest.mark.parametrize("noticed", [True, False])
 def test_what_waits_while_the_sink_is_paused_is_left_for_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noticed: bool
 ) -> None:
-    """Whoever paused it has been told that nothing is written any more."""
+    """Also when the engine has not noticed yet what its file says."""
     turn = Turn()
     sink, asked = desk_of(MemorySink, tmp_path, monkeypatch, turn)
     path = tmp_path / "requests" / "cache" / "1.json"
@@ -143,7 +144,10 @@ def test_what_waits_while_the_sink_is_paused_is_left_for_later(
     with turn.lock:
         asked.tick()
         until(turn.wanted.is_set)
-        asked.close()
+        if noticed:
+            asked.close()
+        else:
+            monkeypatch.setattr(asked, "_goes_on", lambda: False)
     assert asked._at_work is not None
     ended(asked._at_work)
     assert len(state(sink)) == 2

@@ -1,0 +1,61 @@
+"""A column that is left out stays so, whatever becomes of its name, its number and its table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.postgres.left_out import CHOSEN, LeftOut, renamed
+from headrace.model.schema import TableId
+
+T = TableId("public", "users")
+CHOICE = {T: ["password_hash"]}
+
+Look = tuple[int, dict[str, str]]
+"""The table's number, and its columns by theirs."""
+
+FIRST: Look = (7, {"1": "id", "2": "name", "3": "password_hash"})
+RENAMED: Look = (7, {"1": "id", "2": "name", "3": "pw_hash"})
+AGAIN: Look = (7, {"1": "id", "2": "name", "3": "secret"})
+
+
+def left_out(*looks: Look) -> tuple[set[str], set[str]]:
+    """Return which columns are left out at the last look, and which are told to be so under other names."""
+    facts: dict[str, Any] = {}
+    out, told = set[str](), set[str]()
+    for oid, columns in looks:
+        left = LeftOut.of(CHOICE, facts)
+        out = {columns[number] for number in left.among(T, oid, columns)}
+        now = {"oid": oid, "columns": {number: [name] for number, name in columns.items()}}
+        facts = {T.quoted: {CHOSEN: left.carried(T, now)}}
+        told = {*renamed(CHOICE, {T: now}, facts).get(T, ())}
+        assert out == {columns[number] for number in LeftOut.of(CHOICE, facts).among(T, oid, columns)}
+    return out, told
+
+
+@pytest.mark.parametrize(
+    ("looks", "out"),
+    [
+        ([FIRST], {"password_hash"}),
+        ([FIRST, RENAMED], {"pw_hash"}),
+        ([FIRST, RENAMED, AGAIN], {"secret"}),
+        # While it is there, another column may have a name that it had.
+        ([FIRST, RENAMED, AGAIN, (7, {**AGAIN[1], "4": "pw_hash"})], {"secret"}),
+        # A table that is made anew, at once or in steps.
+        ([FIRST, RENAMED, (8, {"1": "pw_hash", "2": "id"})], {"pw_hash"}),
+        ([FIRST, RENAMED, (8, {"1": "id"}), (8, {"1": "id", "2": "pw_hash"})], {"pw_hash"}),
+        ([FIRST, RENAMED, (8, {"1": "id"}), (9, {"1": "id"}), (9, {"3": "pw_hash"})], {"pw_hash"}),
+        ([FIRST, RENAMED, (8, {"1": "password_hash", "2": "pw_hash"})], {"password_hash"}),
+        # Of the names that it had the newest is its own; another column has the other one.
+        ([FIRST, RENAMED, AGAIN, (8, {"1": "pw_hash", "2": "secret"})], {"secret"}),
+        ([FIRST, RENAMED, AGAIN, (8, {"1": "pw_hash", "2": "id"})], {"pw_hash"}),
+        # A column that is dropped and made anew.
+        ([FIRST, RENAMED, (7, {"1": "id"}), (7, {"1": "id", "4": "pw_hash"})], {"pw_hash"}),
+        ([FIRST, RENAMED, (7, {"1": "id", "4": "pw_hash"})], {"pw_hash"}),
+    ],
+)  # fmt: skip
+def test_it_stays_left_out(looks: list[Look], out: set[str]) -> None:
+    found, told = left_out(*looks)
+    assert found == out
+    assert told == out - {"password_hash"}
