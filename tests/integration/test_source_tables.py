@@ -241,7 +241,7 @@ def _begun_and_aborted(context: Context, *arguments: Any, **named: Any) -> Resna
     return runs.abort(context, runs.start(context, *arguments, **named).id)
 
 
-def _broken_off(*_: object) -> None:
+def _broken_off(*_: object, **__: object) -> None:
     raise SourceError("broken off", code="BROKEN_OFF")
 
 
