@@ -2,7 +2,8 @@
 
 `make deep-stores MINUTES=35` begins no further file after so long, and the next `make deep-stores` goes on
 with the others, until each has been run; the one after that begins with all. What a part has done stands
-below ``.deep/``, one file each. A commit with changes that are not committed is begun anew each time.
+below ``docs/evidence/``, one file each, so that another machine can go on at the same commit: in a clone that
+has it checked out, with these files. A commit with changes that are not committed is begun anew each time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.support.evidence import ROOT, commit
 
 __all__ = ["DIRECTORY", "Sittings"]
 
-DIRECTORY = ROOT / ".deep"
+DIRECTORY = ROOT / "docs/evidence"
 
 
 @dataclass

@@ -8,11 +8,13 @@ docs/evidence.md, unless ``PYTEST_ARGS`` have chosen some of them.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +77,19 @@ class Tally:
         if self._sittings:
             self._note(self._sittings, session)
 
-    def _note(self, all_: Sittings, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        """Write down what is done with each file: who is killed has run the others before it all the same."""
+        done = yield
+        if self._sittings and nextitem is not None and nextitem.path != item.path:
+            self._note(self._sittings, item.session)
+        return done
+
+    def _note(self, sittings: Sittings, session: pytest.Session) -> None:
         """Add this sitting to those before it at the same commit, and write their row."""
+        all_ = copy.deepcopy(sittings)
         before = sum(all_.files.values())
         begun, collected = before + self.outcomes.total(), before + session.testscollected
         all_.seconds += time.monotonic() - self._began

@@ -37,6 +37,7 @@ def test_files_that_passed_are_not_run_again_at_the_same_commit(
 
     failed = "failed: `test_b.py::test_three`"
     assert sitting(passed=2, failed=1) == ("3 tests", [failed])
+    assert noted[0].size == "2 tests, 1 not begun", "who is killed has run the first file"
     assert sitting(failed=1, deselected=2) == ("3 tests in 2 sittings", [failed, failed])
     good.touch()
     assert sitting(passed=1, deselected=2) == ("3 tests in 3 sittings", [failed, failed])
