@@ -94,7 +94,8 @@ def _measure(kind: str, setting: Setting) -> Iterator[Result]:
             return table.sweep(mark)
 
         def see_some() -> None:
-            waiting[-1][0].see_some()
+            if waiting:  # else the last one that was written is swept already
+                waiting[-1][0].see_some()
 
         write()  # whoever is second in a round is first in the next, and needs one to sweep
         see_some()
