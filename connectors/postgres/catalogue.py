@@ -225,7 +225,9 @@ def read_tables(
     declared: Keys,
     leave_out: LeftOut,
 ) -> list[TableSchema]:
-    """Return the tables' schemas in the order asked for; ``extra["excluded"]`` names what is left out.
+    """Return the tables' schemas in the order asked for.
+
+    ``extra["excluded"]`` names what is left out, ``extra["chosen"]`` which of it somebody chose.
 
     Args:
         connection: To the database.
@@ -249,7 +251,9 @@ def read_tables(
         key = keys[table]
         captured = tuple(column for column in columns if column)
         try:
-            schema = TableSchema(table, captured, key, {"excluded": left}, declared=table in declared)
+            chosen = tuple(row["name"] for row in described[table] if row["chosen"])
+            extra = {"excluded": left, "chosen": chosen}
+            schema = TableSchema(table, captured, key, extra, declared=table in declared)
         except ValueError as error:
             raise SourceError(f"{error}.", code="SOURCE_NO_PRIMARY_KEY") from error
         found.append(schema)

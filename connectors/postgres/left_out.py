@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.base import Columns
@@ -22,16 +22,35 @@ _GONE = "gone-"
 
 
 @dataclass(frozen=True, slots=True)
+class _Known:
+    """What the last look knew of a table.
+
+    Args:
+        oid: The table's number.
+        names: Of each column that was left out.
+        columns: Number → name, of all columns.
+    """
+
+    oid: int = 0
+    names: Names = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def had(self, oid: int, number: str, name: str) -> bool:
+        """Return whether a column was there under its name, and was not left out."""
+        return oid == self.oid and self.columns.get(number) == name and number not in self.names
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """Which columns are left out.
 
     Args:
         chosen: By the names that somebody gave.
-        known: Table → its number at the last look, and of each of its columns that was left out every name.
+        known: What the last look knew of their tables.
     """
 
     chosen: Columns
-    known: Mapping[TableId, tuple[int, Names]]
+    known: Mapping[TableId, _Known]
 
     @classmethod
     def of(cls, chosen: Columns, facts: Mapping[str, Any]) -> LeftOut:
@@ -43,7 +62,7 @@ class LeftOut:
 
         One that is gone, with its table or alone, may come back under any name that it had: a dump that is
         restored makes it anew, and a migration in several steps. The name that was chosen comes first, then
-        the newest.
+        the newest. A column that was captured already is another one, whatever its name.
 
         Args:
             table: The table.
@@ -55,19 +74,22 @@ class LeftOut:
     def _divided(self, table: TableId, oid: int, columns: Mapping[str, str]) -> tuple[Names, Names]:
         """Return the columns that are left out now, and what is known of those that are gone."""
         names = self.chosen.get(table, ())
-        before, was = self.known.get(table, (0, {}))
+        known = self.known.get(table, _Known())
+        before, was = known.oid, known.names
         stays = {number: seen for number, seen in was.items() if oid == before and number in columns}
         gone = {number: seen for number, seen in was.items() if number not in stays}
         found = {number: _with(columns[number], seen) for number, seen in stays.items()}
         found |= {n: [name] for n, name in columns.items() if name in names and n not in found}
-        numbers = {name: number for number, name in columns.items()}
+        numbers = {name: number for number, name in columns.items() if not known.had(oid, number, name)}
         left: Names = {}
         for number, seen in gone.items():
             had = [*(name for name in seen if name in names), *reversed(seen)]
             here = next((numbers[name] for name in had if name in numbers), None)
             if here is None:
                 # Numbers are those of the table that had it.
-                left[number if oid == before or number.startswith(_GONE) else f"{_GONE}{number}"] = seen
+                left[number if oid == before or number.startswith(_GONE) else f"{_GONE}{before}-{number}"] = (
+                    seen
+                )
             else:
                 found[here] = _with(columns[here], [*seen, *found.get(here, ())])
         return found, left
@@ -80,14 +102,14 @@ class LeftOut:
             columns: The names of its columns.
             out: Of those that are left out.
         """
-        before = [seen for seen in self.known.get(table, (0, {}))[1].values() if {*seen} & {*out}]
+        before = [seen for seen in self.known.get(table, _Known()).names.values() if {*seen} & {*out}]
         gone = {*self.chosen.get(table, ())} - {*columns}
         return sorted(name for name in gone if not any(name in seen for seen in before))
 
     def every_name(self) -> Columns:
         """Return the names under which the log may tell of columns that are left out."""
         return {
-            table: sorted({*names, *(name for seen in self.known[table][1].values() for name in seen)})
+            table: sorted({*names, *(name for seen in self.known[table].names.values() for name in seen)})
             for table, names in self.chosen.items()
         }
 
@@ -98,20 +120,19 @@ class LeftOut:
             table: The table.
             now: The catalogue's word.
         """
-        oid, was = self.known[table]
+        known = self.known[table]
         if now["oid"] is None:  # it may come back under its name
-            return {"oid": oid, "names": was}
-        columns = {number: column[0] for number, column in (now["columns"] or {}).items()}
-        found, gone = self._divided(table, now["oid"], columns)
+            return {"oid": known.oid, "names": known.names}
+        found, gone = self._divided(table, now["oid"], _named(now))
         return {"oid": now["oid"], "names": {**gone, **found}}
 
 
 def taken_out(left: LeftOut, captured: Collection[TableId]) -> dict[str, dict[str, Any]]:
     """Return what is to be known of tables that are not captured now, should they come in again."""
     return {
-        table.quoted: {"oid": oid, "names": names}
-        for table, (oid, names) in left.known.items()
-        if names and table not in captured
+        table.quoted: {"oid": known.oid, "names": known.names, "columns": known.columns}
+        for table, known in left.known.items()
+        if known.names and table not in captured
     }
 
 
@@ -134,16 +155,22 @@ def renamed(
     return found
 
 
-def _known(table: TableId, names: Collection[str], facts: Mapping[str, Any]) -> tuple[int, Names]:
+def _known(table: TableId, names: Collection[str], facts: Mapping[str, Any]) -> _Known:
     seen = facts.get(table.quoted)
     if seen is None:
         kept = facts.get("", {}).get(TAKEN_OUT, {}).get(table.quoted)
-        return (kept["oid"], kept["names"]) if kept else (0, {})
+        return _Known(**kept) if kept else _Known()
+    columns = _named(seen)
     if CHOSEN in seen:
-        return seen[CHOSEN]["oid"], seen[CHOSEN]["names"]
+        return _Known(seen[CHOSEN]["oid"], seen[CHOSEN]["names"], columns)
     # An older version's look has noted nothing.
-    columns = (seen["columns"] or {}).items()
-    return seen["oid"] or 0, {number: [column[0]] for number, column in columns if column[0] in names}
+    return _Known(
+        seen["oid"] or 0, {number: [name] for number, name in columns.items() if name in names}, columns
+    )
+
+
+def _named(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {number: column[0] for number, column in (facts["columns"] or {}).items()}
 
 
 def _with(name: str, seen: Iterable[str]) -> list[str]:

@@ -87,7 +87,10 @@ class PostgresWatch:
             facts = read_facts(connection, self._capture)
             before = LeftOut.of(self._leave_out, known)
             chosen = self._chosen(before, facts)
-            self._learn(connection, facts, LeftOut.of(self._leave_out, chosen))
+            now = {
+                table.quoted: {**row, **chosen.get(table.quoted, {})} for table, row in facts.tables.items()
+            }
+            self._learn(connection, facts, LeftOut.of(self._leave_out, now))
             ask = Asking(connection, self._courtesy)
             found = {schema.table: _parts(schema, known, facts, ask) for schema in self._capture.tables}
             troubles = tuple(self._troubles(connection, known, facts, found))

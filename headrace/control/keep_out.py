@@ -17,6 +17,7 @@ from headrace.model.schema import TableId, declared_keys
 __all__ = ["keep_out", "leaving_out", "scope", "there_of"]
 
 _LEFT_OUT = "column.exclude.list"
+_NOTED = "columns left out under other names"
 
 
 def there_of(context: Context, entry: SourceEntry) -> Capture:
@@ -64,7 +65,10 @@ def scope(
         has: The connector's properties.
         only: Columns that may be left out newly; what somebody chose to leave out is so without a word.
     """
-    named = [replace(one, extra={**one.extra, "excluded": (*only.get(one.table, ()),)}) for one in now.tables]
+    named = [
+        replace(one, extra={"excluded": (*only.get(one.table, ()), *one.extra.get("chosen", ()))})
+        for one in now.tables
+    ]
     may = {*_left_out(has), *_left_out(source.properties(replace(now, tables=tuple(named))))}
     wanted = source.properties(now)
     out = [one for one in _left_out(wanted) if one in may]
@@ -95,6 +99,13 @@ def keep_out(
         with Connect(context.connect_url, patience=2.0) as connect:
             if told := leaving_out(source, capture, connect.config(capture.connector), columns):
                 connect.reconfigure(capture.connector, told)
-                named = [f"{table}.{column}" for table, again in columns.items() for column in again]
-                registry.note(f"source {name}", "columns left out under other names", columns=named)
+        named = [f"{table}.{column}" for table, again in columns.items() for column in again]
+        if told or not _is_noted(registry, name, named):
+            registry.note(f"source {name}", _NOTED, columns=named)
     return True
+
+
+def _is_noted(registry: Registry, name: str, columns: list[str]) -> bool:
+    """Return whether the last word of the journal on this is the same."""
+    said = [one for one in registry.journal(f"source {name}", limit=1_000) if one.event == _NOTED]
+    return bool(said) and said[-1].detail.get("columns") == columns

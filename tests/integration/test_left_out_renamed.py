@@ -194,11 +194,14 @@ def test_a_captured_column_is_not_left_out_for_want_of_its_identity(
             assert keep_out(context, registry, "renamed", sight.renamed)
             assert "pw_hash" in has["column.exclude.list"]
             assert "tags" not in has["column.exclude.list"]
-            del has["table.include.list"]  # as when another table is taken in or out
-            tell_connector(context, source_of(context, registry.source("renamed")), capture, lambda _: None)
-        assert has["table.include.list"]
-        assert "pw_hash" in has["column.exclude.list"]
-        assert "tags" not in has["column.exclude.list"]
+            database.run("ALTER TABLE users RENAME pw_hash TO newest")  # which no look has seen
+            source = source_of(context, registry.source("renamed"))
+            for new in ((), (T,)):
+                has["table.include.list"] = ""  # as when another table is taken in or out, or this one
+                tell_connector(context, source, capture, lambda _: None, new=new)
+                assert has["table.include.list"]
+                assert "newest" in has["column.exclude.list"]
+                assert ("tags" in has["column.exclude.list"]) == bool(new)
     finally:
         watch.close()
         source_of(context, registry.source("renamed")).teardown(capture)

@@ -52,7 +52,9 @@ def note(run: Run, page: Path = PAGE) -> None:
     lines = rest.splitlines(keepends=True)
     rows = list(itertools.takewhile(lambda each: each.startswith("|"), lines))
     kept = [old for old in rows if not (old.startswith(f"| {run.name} |") and _is_old(old, run))]
-    page.write_text("".join([head, _HEAD, *sorted([*kept, line]), *lines[len(rows) :]]), encoding="utf-8")
+    beside = page.with_suffix(".new")  # whoever is killed leaves the page as it was
+    beside.write_text("".join([head, _HEAD, *sorted([*kept, line]), *lines[len(rows) :]]), encoding="utf-8")
+    beside.replace(page)
 
 
 def _is_old(row: str, run: Run) -> bool:

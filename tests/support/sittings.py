@@ -2,8 +2,9 @@
 
 `make deep-stores MINUTES=35` begins no further file after so long, and the next `make deep-stores` goes on
 with the others, until each has been run; the one after that begins with all. What a part has done stands
-below ``docs/evidence/``, one file each, so that another machine can go on at the same commit: in a clone that
-has it checked out, with these files. A commit with changes that are not committed is begun anew each time.
+below ``docs/evidence/``, one file each, so that another machine can go on at the same commit: in a clone
+that has it checked out, with these files of a later one. A commit with changes that are not committed is
+begun anew each time.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Sittings:
         at = commit()
         try:
             known = cls(**json.loads((DIRECTORY / f"{level}.json").read_text(encoding="utf-8")))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # or who wrote it was killed
             return cls(level, at)
         return known if known.at == at and not at.endswith("+") else cls(level, at)
 

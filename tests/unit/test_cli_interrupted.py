@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from headrace.control.adding import note
 from headrace.control.begun import Before, begin
 from headrace.control.capture import capture_of
 from headrace.control.context import Context
+from headrace.control.kafka import Kafka
 from headrace.control.registry import Adding, Registry, ResnapshotEntry
 from tests.support.cold_home import add, cold_home, told
 from tests.support.waiting import until
@@ -148,3 +149,24 @@ def test_what_a_library_in_c_makes_of_an_interruption_is_one(capsys: pytest.Capt
     with pytest.raises(KeyboardInterrupt):
         command()
     assert "INTERNAL" not in capsys.readouterr().err
+
+
+def test_it_is_one_for_whoever_asks_kafka_already() -> None:
+    """Who waits for what Kafka tells has something to say, or to take back, when somebody ends that."""
+
+    class Interrupted:
+        closed = False
+
+        def assign(self, _: object) -> None: ...
+
+        def poll(self, _: float) -> None:
+            raise SystemError("a method returned a result with an exception set") from KeyboardInterrupt()
+
+        def close(self) -> None:
+            self.closed = True
+
+    consumer, kafka = Interrupted(), Kafka("127.0.0.1:1")
+    kafka._idle.append(cast("Any", consumer))
+    with pytest.raises(KeyboardInterrupt):
+        kafka.firsts({("t", 0): 0})
+    assert consumer.closed

@@ -132,11 +132,9 @@ def test_what_is_withdrawn_while_a_batch_has_its_turn_is_not_done(
     assert list(requests.iterdir()) == []
 
 
-@pytest.mark.parametrize("noticed", [True, False])
 def test_what_waits_while_the_sink_is_paused_is_left_for_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noticed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the engine has not noticed yet what its file says."""
     turn = Turn()
     sink, asked = desk_of(MemorySink, tmp_path, monkeypatch, turn)
     path = tmp_path / "requests" / "cache" / "1.json"
@@ -144,10 +142,7 @@ def test_what_waits_while_the_sink_is_paused_is_left_for_later(
     with turn.lock:
         asked.tick()
         until(turn.wanted.is_set)
-        if noticed:
-            asked.close()
-        else:
-            monkeypatch.setattr(asked, "_goes_on", lambda: False)
+        asked.close()
     assert asked._at_work is not None
     ended(asked._at_work)
     assert len(state(sink)) == 2

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.config.pipeline import PipelineSpec
+from headrace.config.pipeline import PipelineSpec, write_private
+from headrace.config.request import Request
 from spark_jobs import batch
 from spark_jobs.batch import Batches
 from spark_jobs.desk import Desk
@@ -98,3 +99,42 @@ def test_a_file_that_could_not_be_taken_up_and_is_taken_away_is_over(
     pipeline.rmdir() if content is None else pipeline.unlink()
     watch.tick()
     assert json.loads(progress.read_text())["state"] == "removed"
+
+
+@pytest.mark.parametrize(
+    "now", [{"paused": True}, {"withheld": True}, None], ids=["paused", "withheld", "gone"]
+)
+def test_no_request_is_begun_once_the_file_says_that_the_sink_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: dict[str, bool] | None
+) -> None:
+    """Also before the engine has noticed."""
+    rooms = {name: tmp_path / name for name in ("pipelines", "progress", "requests")}
+    for room in (*rooms.values(), rooms["requests"] / "cache"):
+        room.mkdir()
+    told, path = spec(tmp_path), rooms["pipelines"] / "cache.json"
+    write_private(path, told.model_dump_json())
+    watch = Watch(cast("Any", None), cast("Any", SimpleNamespace(**rooms)))
+    loaded = watch._load(path, (0, 0))
+    answered: list[Request] = []
+
+    def answer(request: Request) -> dict[str, Any]:
+        answered.append(request)
+        return {}
+
+    monkeypatch.setattr(loaded.desk, "_answer", answer)
+    asked = rooms["requests"] / "cache" / "1.json"
+
+    def ask() -> None:
+        asked.write_text(Request(sweep={"public.t": [1]}).model_dump_json())
+        loaded.desk.tick()
+        assert loaded.desk._at_work is not None
+        ended(loaded.desk._at_work)
+
+    ask()
+    assert (len(answered), asked.exists()) == (1, False)
+    if now is None:
+        path.unlink()
+    else:
+        write_private(path, told.model_copy(update=now).model_dump_json())
+    ask()
+    assert (len(answered), asked.exists()) == (1, True), "it is left to the query that runs again"

@@ -17,6 +17,7 @@ Look = tuple[int, dict[str, str]]
 
 FIRST: Look = (7, {"1": "id", "2": "name", "3": "password_hash"})
 RENAMED: Look = (7, {"1": "id", "2": "name", "3": "pw_hash"})
+RENAMED_AT_ONCE: Look = (7, {"3": "password_hash"})
 AGAIN: Look = (7, {"1": "id", "2": "name", "3": "secret"})
 
 
@@ -28,7 +29,7 @@ def left_out(*looks: Look) -> tuple[set[str], set[str]]:
         left = LeftOut.of(CHOICE, facts)
         out = {columns[number] for number in left.among(T, oid, columns)}
         now = {"oid": oid, "columns": {number: [name] for number, name in columns.items()}}
-        facts = {T.quoted: {CHOSEN: left.carried(T, now)}}
+        facts = {T.quoted: {**now, CHOSEN: left.carried(T, now)}}
         told = {*renamed(CHOICE, {T: now}, facts).get(T, ())}
         assert out == {columns[number] for number in LeftOut.of(CHOICE, facts).among(T, oid, columns)}
     return out, told
@@ -53,9 +54,30 @@ def left_out(*looks: Look) -> tuple[set[str], set[str]]:
         # A column that is dropped and made anew.
         ([FIRST, RENAMED, (7, {"1": "id"}), (7, {"1": "id", "4": "pw_hash"})], {"pw_hash"}),
         ([FIRST, RENAMED, (7, {"1": "id", "4": "pw_hash"})], {"pw_hash"}),
+        ([RENAMED_AT_ONCE, (7, {"3": "b", "4": "x"}), (7, {"4": "x"}), (7, {"4": "b"})], {"b"}),
+        # Another one that had its name before it was gone is captured still.
+        ([FIRST, RENAMED, AGAIN, (7, {**AGAIN[1], "4": "pw_hash"}), (7, {"1": "id", "4": "pw_hash"})], set()),
     ],
 )  # fmt: skip
 def test_it_stays_left_out(looks: list[Look], out: set[str]) -> None:
     found, told = left_out(*looks)
     assert found == out
     assert told == out - {"password_hash"}
+
+
+def test_each_of_two_that_are_gone_stays_left_out() -> None:
+    chosen = {T: ["password_hash", "ssn"]}
+    facts: dict[str, Any] = {}
+    for oid, columns in (
+        (7, {"1": "id", "3": "password_hash"}),
+        (7, {"1": "id", "3": "pw_hash"}),
+        (8, {"1": "id", "3": "ssn"}),
+        (9, {"1": "id"}),
+        (9, {"1": "id", "2": "pw_hash", "3": "ssn"}),
+    ):
+        left = LeftOut.of(chosen, facts)
+        now = {"oid": oid, "columns": {number: [name] for number, name in columns.items()}}
+        facts = {T.quoted: {**now, CHOSEN: left.carried(T, now)}}
+    assert {facts[T.quoted]["columns"][n][0] for n in LeftOut.of(chosen, facts).among(T, 9, columns)} == {
+        "pw_hash", "ssn"
+    }  # fmt: skip
