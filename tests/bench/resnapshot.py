@@ -34,7 +34,7 @@ CREATE TABLE big (
 )"""
 _FILL = """
 INSERT INTO big SELECT g, 'sku-' || g, repeat('name ', 6) || g, g %% 1000 + 0.5, g %% 77,
-    ARRAY['a', 'b' || g], now() FROM generate_series(%s, %s) g"""
+    ARRAY['a', 'b' || g], now() FROM generate_series(%s::bigint, %s::bigint) g"""
 
 _WARM_UP_S = 30.0
 _RUSH = 5_000.0
