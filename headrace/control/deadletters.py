@@ -179,15 +179,12 @@ def replay(
             for part in _parts([entry for entry in selected if entry.sink == sink]):
                 said = _ask_again(context, sink, part)
                 waits = {tuple(place) for place in said.get("waits", ())}
-                asked, part = (
-                    part,
-                    [one for one in part if (one.topic, one.partition, one.offset) not in waits],
-                )
+                taken = [one for one in part if (one.topic, one.partition, one.offset) not in waits]
                 rejected = _rejected(said)
-                _settle(context, part, rejected)
+                _settle(context, taken, rejected)
                 unasked += _troubles(said)
-                tried += len(asked)
-                done += len(part) - len(rejected)
+                tried += len(part)
+                done += len(taken) - len(rejected)
                 refused.update(code for code, _ in rejected.values())
                 told(tried, len(selected))
         except SinkError as error:  # another sink's letters do not wait for it
