@@ -134,6 +134,13 @@ class Progress:
         return str(self._value["state"])
 
     @property
+    def batch_id(self) -> int | None:
+        """Return the number of the batch that was applied last; None before the first."""
+        with self._lock:
+            number = self._value["batch_id"]
+        return None if number is None else int(number)
+
+    @property
     def applied(self) -> int:
         """Return how many changes of all tables were applied."""
         with self._lock:

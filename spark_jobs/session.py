@@ -9,6 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.config.pipeline import DRIVER_JVM, EngineSpec
+from spark_jobs.polling import BRISK_MS
 
 __all__ = ["ended", "share_of_tasks", "start", "warm_up"]
 
@@ -38,7 +39,7 @@ def _settings(spec: EngineSpec) -> dict[str, str]:
         "spark.python.daemon.module": "spark_jobs.daemon",
         "spark.task.maxFailures": "1",
         "spark.cleaner.periodicGC.interval": "10min",
-        f"{_STREAMING}.pollingDelay": "20ms",
+        f"{_STREAMING}.pollingDelay": f"{BRISK_MS}ms",
         f"{_STREAMING}.noDataMicroBatches.enabled": "false",
         f"{_STREAMING}.minBatchesToRetain": "20",
         f"{_STREAMING}.metricsEnabled": "false",

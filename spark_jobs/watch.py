@@ -25,6 +25,7 @@ from spark_jobs.checkpoint import mend, put_aside
 from spark_jobs.desk import Desk
 from spark_jobs.explain import TOPIC_MISSING, explain
 from spark_jobs.ownership import Holding
+from spark_jobs.polling import Polling
 from spark_jobs.progress import Progress, replace_json
 from spark_jobs.stream import start_query
 
@@ -48,6 +49,7 @@ class _Running:
     desk: Desk
     looking: threading.Thread | None = None
     query: StreamingQuery | None = None
+    polling: Polling | None = None
     pause: float = _FIRST_PAUSE
     retry_at: float = 0.0
 
@@ -202,8 +204,9 @@ class Watch:
             mend(running.spec.checkpoint)
             running.batches.started()
             running.query = start_query(self._session, running.spec, running.batches)
+            running.polling = Polling(running.query)
         elif not query.isActive:
-            running.query = None
+            running.query = running.polling = None
             why = query.exception()
             # A topic that is gone concerns its table; the others are read on at once.
             if explain(why)["code"] != TOPIC_MISSING or not running.batches.lose_topics():
@@ -213,6 +216,8 @@ class Watch:
         elif query.status["message"] == "Waiting for data to arrive" and running.batches.proven:
             # Nothing is left to read, and the store is as it was left. A batch says so itself.
             running.progress.state("running")
+        if running.polling is not None:
+            running.polling.tick(running.progress.batch_id)
         at_it = running.looking is not None and running.looking.is_alive()
         if running.query is not None and running.batches.look_is_due and not at_it:
             # Beside this thread: a store may take its time to answer.

@@ -1,0 +1,58 @@
+"""How often a query asks Kafka for news: less often once none have come for a while."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["BRISK_MS", "IDLE_MS", "Polling"]
+
+_log = logging.getLogger("headrace")
+
+BRISK_MS = 20
+"""While changes come in. Each question costs this process, and the broker, some milliseconds of a core."""
+IDLE_MS = 100
+"""While none do: the next one is seen 40 ms later in the mean."""
+
+_QUIET_S = 2.0
+_FIELD = "pollingDelayMs"
+
+
+class Polling:
+    """Sets the time between two questions of one query.
+
+    Spark reads its ``spark.sql.streaming.pollingDelay`` when a query is made and has no way to change it
+    later, so the query's own field is set. A Spark without that field goes on at the pace it began with.
+    """
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._pace = BRISK_MS
+        self._batch: int | None = None
+        self._heard = time.monotonic()
+
+    def tick(self, batch: int | None) -> None:
+        """Choose the pace; to be called several times a second.
+
+        Args:
+            batch: The number of the batch that was applied last.
+        """
+        now = time.monotonic()
+        if batch != self._batch:
+            self._batch, self._heard = batch, now
+        pace = IDLE_MS if now - self._heard > _QUIET_S else BRISK_MS
+        if pace != self._pace:
+            self._pace = pace
+            self._set(pace)
+
+    def _set(self, pace: int) -> None:
+        try:
+            execution = self._query._jsq.streamingQuery()
+            field = execution.getClass().getSuperclass().getDeclaredField(_FIELD)
+            field.setAccessible(True)
+            field.setLong(execution, pace)
+        except Py4JError as error:
+            _log.warning("queries ask Kafka as often at rest as under load: %s", str(error).splitlines()[0])

@@ -1,0 +1,66 @@
+"""A query asks Kafka less often at rest, and as often as before once something comes."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyspark
+import pytest
+from py4j.protocol import Py4JError
+
+from spark_jobs import polling
+from spark_jobs.polling import BRISK_MS, IDLE_MS, Polling
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def _query(set_long: Callable[[object, int], None]) -> Any:
+    field = SimpleNamespace(setAccessible=lambda _: None, setLong=set_long)
+    declared = {"pollingDelayMs": field}
+    above = SimpleNamespace(getDeclaredField=declared.__getitem__)
+    execution = SimpleNamespace(getClass=lambda: SimpleNamespace(getSuperclass=lambda: above))
+    return SimpleNamespace(_jsq=SimpleNamespace(streamingQuery=lambda: execution))
+
+
+def test_it_asks_less_often_at_rest_and_at_once_again_after_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, paces = _Clock(), list[int]()
+    monkeypatch.setattr(polling, "time", clock)
+    pace = Polling(cast("Any", _query(lambda _, ms: paces.append(ms))))
+    for now, batch in ((0.0, None), (1.5, 1), (3.4, 1), (3.6, 1), (20.0, 1), (30.0, 2), (30.1, 2), (36.0, 2)):
+        clock.now = now
+        pace.tick(batch)
+    assert paces == [IDLE_MS, BRISK_MS, IDLE_MS]
+
+
+def test_a_spark_that_does_not_let_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: object, __: int) -> None:
+        raise Py4JError("no such field")
+
+    clock = _Clock()
+    monkeypatch.setattr(polling, "time", clock)
+    pace = Polling(_query(refuse))
+    for clock.now in (1.0, 3.0, 4.0):
+        pace.tick(None)
+    assert [record.message for record in caplog.records] == [
+        "queries ask Kafka as often at rest as under load: no such field"
+    ]
+
+
+def test_the_spark_of_this_environment_has_the_field() -> None:
+    [jar] = (Path(pyspark.__file__).parent / "jars").glob("spark-sql_2*.jar")
+    execution = "org/apache/spark/sql/execution/streaming/runtime/"
+    with zipfile.ZipFile(jar) as classes:
+        assert b"pollingDelayMs" in classes.read(f"{execution}StreamExecution.class")
+        assert f"{execution}StreamExecution".encode() in classes.read(f"{execution}MicroBatchExecution.class")
