@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 
-from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["BRISK_MS", "IDLE_MS", "Polling"]
@@ -33,6 +32,7 @@ class Polling:
         self._pace = BRISK_MS
         self._batch: int | None = None
         self._heard = time.monotonic()
+        self._lets_us = True
 
     def tick(self, batch: int | None) -> None:
         """Choose the pace; to be called several times a second.
@@ -44,7 +44,7 @@ class Polling:
         if batch != self._batch:
             self._batch, self._heard = batch, now
         pace = IDLE_MS if now - self._heard > _QUIET_S else BRISK_MS
-        if pace != self._pace:
+        if pace != self._pace and self._lets_us:
             self._pace = pace
             self._set(pace)
 
@@ -54,5 +54,8 @@ class Polling:
             field = execution.getClass().getSuperclass().getDeclaredField(_FIELD)
             field.setAccessible(True)
             field.setLong(execution, pace)
-        except Py4JError as error:
-            _log.warning("queries ask Kafka as often at rest as under load: %s", str(error).splitlines()[0])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the query itself is well
+            self._lets_us = False
+            _log.warning(
+                "the query asks Kafka as often at rest as under load: %s", " ".join(str(error).split())
+            )

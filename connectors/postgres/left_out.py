@@ -18,7 +18,7 @@ TAKEN_OUT = "taken_out"
 Names = dict[str, list[str]]
 """Number of a column → each name that it was seen to have, the newest last."""
 _GONE = "gone-"
-"""So the number begins of a column whose table is gone."""
+"""So the key begins of a column whose table is gone; the table's number and its own follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,12 @@ class _Known:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def had(self, oid: int, number: str, name: str) -> bool:
-        """Return whether a column was there under its name, and was not left out."""
-        return oid == self.oid and self.columns.get(number) == name and number not in self.names
+        """Return whether a column was there under its name, and was not left out.
+
+        Of a table that was made anew the numbers are others, so there the name decides.
+        """
+        captured = {number: name for number, name in self.columns.items() if number not in self.names}
+        return captured.get(number) == name if oid == self.oid else name in captured.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +79,18 @@ class LeftOut:
         """Return the columns that are left out now, and what is known of those that are gone."""
         names = self.chosen.get(table, ())
         known = self.known.get(table, _Known())
-        before, was = known.oid, known.names
-        stays = {number: seen for number, seen in was.items() if oid == before and number in columns}
-        gone = {number: seen for number, seen in was.items() if number not in stays}
+        was = {_place(key, known.oid): seen for key, seen in known.names.items()}
+        stays = {number: seen for (its, number), seen in was.items() if its == oid and number in columns}
+        gone = {place: seen for place, seen in was.items() if place[0] != oid or place[1] not in columns}
         found = {number: _with(columns[number], seen) for number, seen in stays.items()}
         found |= {n: [name] for n, name in columns.items() if name in names and n not in found}
         numbers = {name: number for number, name in columns.items() if not known.had(oid, number, name)}
         left: Names = {}
-        for number, seen in gone.items():
+        for place, seen in gone.items():
             had = [*(name for name in seen if name in names), *reversed(seen)]
             here = next((numbers[name] for name in had if name in numbers), None)
             if here is None:
-                # Numbers are those of the table that had it.
-                left[number if oid == before or number.startswith(_GONE) else f"{_GONE}{before}-{number}"] = (
-                    seen
-                )
+                left[_key(place, oid)] = seen
             else:
                 found[here] = _with(columns[here], [*seen, *found.get(here, ())])
         return found, left
@@ -122,7 +123,7 @@ class LeftOut:
         """
         known = self.known[table]
         if now["oid"] is None:  # it may come back under its name
-            return {"oid": known.oid, "names": known.names}
+            return {"oid": known.oid, "names": known.names, "columns": known.columns}
         found, gone = self._divided(table, now["oid"], _named(now))
         return {"oid": now["oid"], "names": {**gone, **found}}
 
@@ -162,11 +163,23 @@ def _known(table: TableId, names: Collection[str], facts: Mapping[str, Any]) -> 
         return _Known(**kept) if kept else _Known()
     columns = _named(seen)
     if CHOSEN in seen:
-        return _Known(seen[CHOSEN]["oid"], seen[CHOSEN]["names"], columns)
+        told = seen[CHOSEN]
+        return _Known(told["oid"], told["names"], told.get("columns", columns))
     # An older version's look has noted nothing.
     return _Known(
         seen["oid"] or 0, {number: [name] for number, name in columns.items() if name in names}, columns
     )
+
+
+def _place(key: str, oid: int) -> tuple[int, str]:
+    """Return the table and the number of a column that is known by a key; ``oid`` is the last table's."""
+    table, dash, number = key.removeprefix(_GONE).partition("-")
+    return (int(table), number) if key.startswith(_GONE) and dash else (oid, key)
+
+
+def _key(place: tuple[int, str], oid: int) -> str:
+    table, number = place
+    return number if table == oid else f"{_GONE}{table}-{number}"
 
 
 def _named(facts: Mapping[str, Any]) -> dict[str, str]:

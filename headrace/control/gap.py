@@ -92,12 +92,15 @@ def gap_between(
         keep_fence(context, connect, entry)
     if entry.loaded_ms is None:
         return ""
-    registry, read = Registry(context.registry), delivered(connect, entry)
+    registry = Registry(context.registry)
+    # Connect reads the positions of all sources to tell one. Of a connector that moves on it is only kept.
+    asked = acts or state.at_rest
+    read = delivered(connect, entry) if asked else entry.read
     if back := went_back(entry, hold, read, at_rest=state.at_rest):
         return back
     if not state.at_rest or hold.confirmed is None:
         # A worker that has just started knows neither the connector nor its position yet.
-        note_position(registry, entry, hold, read)
+        note_position(registry, entry, hold, read, asked=asked)
         return ""
     if read is None:
         return "Connect has lost the position up to which it has read"

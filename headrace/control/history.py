@@ -64,8 +64,18 @@ def moved(entry: SourceEntry, hold: Hold) -> bool:
     return None not in (entry.timeline, hold.timeline) and hold.timeline != entry.timeline
 
 
-def note_position(registry: Registry, entry: SourceEntry, hold: Hold, read: int | None) -> None:
-    """Remember where the log was, for the next look; only after nothing was found to be wrong."""
+def note_position(
+    registry: Registry, entry: SourceEntry, hold: Hold, read: int | None, *, asked: bool = True
+) -> None:
+    """Remember where the log was, for the next look; only after nothing was found to be wrong.
+
+    Args:
+        registry: Where to.
+        entry: The source, as it was when this look began.
+        hold: What the database says.
+        read: Up to which position of the log the connector has delivered.
+        asked: Whether Connect was asked for that; what was known of it stays otherwise.
+    """
     if hold.flushed is None:
         return
     seen = (hold.timeline, hold.flushed, read)
@@ -77,7 +87,9 @@ def note_position(registry: Registry, entry: SourceEntry, hold: Hold, read: int 
         # of before.
         same = found is not None and found.tables[0].topic_id == entry.tables[0].topic_id
         if found is not None and same and not found.gap and found.timeline == entry.timeline:
-            found.timeline, found.flushed, found.read = seen
+            found.timeline, found.flushed = hold.timeline, hold.flushed
+            if asked:
+                found.read = read
 
 
 def _lsn(position: int | None) -> str:

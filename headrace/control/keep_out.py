@@ -86,7 +86,7 @@ def keep_out(
     """Have the connector leave ``columns`` out, which were left out under other names, and note that.
 
     Returns:
-        Whether it does now; not while a command works on what the source captures.
+        Whether it does now; not while a command works on what the source captures, or it is gone.
 
     Raises:
         StackError: When Connect does not answer.
@@ -97,12 +97,13 @@ def keep_out(
         entry = registry.source(name)
         source, capture = source_of(context, entry), there_of(context, entry)
         with Connect(context.connect_url, patience=2.0) as connect:
-            if told := leaving_out(source, capture, connect.config(capture.connector), columns):
+            has = connect.config(capture.connector)
+            if told := leaving_out(source, capture, has, columns):
                 connect.reconfigure(capture.connector, told)
         named = [f"{table}.{column}" for table, again in columns.items() for column in again]
-        if told or not _is_noted(registry, name, named):
+        if told or (has and not _is_noted(registry, name, named)):
             registry.note(f"source {name}", _NOTED, columns=named)
-    return True
+    return bool(has)
 
 
 def _is_noted(registry: Registry, name: str, columns: list[str]) -> bool:

@@ -234,7 +234,7 @@ def test_letters_are_replayed_while_their_table_is_read_anew(place: Place) -> No
     )
     until(lambda: len(place.waiting("lettercache")) == 2)
     place.cache.delete("letters:notes:40", "letters:notes:41")
-    run = runs.start(place.context, "letters", tables=[TableId("public", "notes")], rows_per_second=400)
+    run = runs.start(place.context, "letters", tables=[TableId("public", "notes")], rows_per_second=50)
 
     def read() -> int:
         now = run_of(Registry(place.context.registry), run.id)
@@ -246,7 +246,7 @@ def test_letters_are_replayed_while_their_table_is_read_anew(place: Place) -> No
     done = place.dlq("replay", "--all")
     assert done["refused"] == {}
     assert run_of(Registry(place.context.registry), run.id).phase == "reading"
-    place.headrace("resnapshot", "resume", run.id)
+    place.headrace("resnapshot", "resume", run.id, "--rows-per-second", "10000")
     settle(place.context)
     assert place.waiting("lettercache") == []
     assert (place.cached(40)["title"], place.cached(41)["title"]) == ("n40", "newest")

@@ -49,7 +49,7 @@ class Sittings:
         at = commit()
         try:
             known = cls(**json.loads((DIRECTORY / f"{level}.json").read_text(encoding="utf-8")))
-        except (FileNotFoundError, ValueError):  # or who wrote it was killed
+        except FileNotFoundError:
             return cls(level, at)
         return known if known.at == at and not at.endswith("+") else cls(level, at)
 
@@ -71,4 +71,6 @@ class Sittings:
             file.unlink(missing_ok=True)
             return
         DIRECTORY.mkdir(exist_ok=True)
-        file.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        beside = file.with_suffix(".new")  # whoever is killed leaves the file as it was
+        beside.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        beside.replace(file)

@@ -12,13 +12,16 @@ from headrace.model.schema import TableId
 T = TableId("public", "users")
 CHOICE = {T: ["password_hash"]}
 
-Look = tuple[int, dict[str, str]]
-"""The table's number, and its columns by theirs."""
+Look = tuple[int | None, dict[str, str]]
+"""The table's number, None while there is none, and its columns by theirs."""
 
 FIRST: Look = (7, {"1": "id", "2": "name", "3": "password_hash"})
 RENAMED: Look = (7, {"1": "id", "2": "name", "3": "pw_hash"})
 RENAMED_AT_ONCE: Look = (7, {"3": "password_hash"})
 AGAIN: Look = (7, {"1": "id", "2": "name", "3": "secret"})
+BESIDE: Look = (7, {**AGAIN[1], "4": "pw_hash"})
+LEFT_ALONE: Look = (7, {"1": "id", "4": "pw_hash"})
+AWAY: Look = (None, {})
 
 
 def left_out(*looks: Look) -> tuple[set[str], set[str]]:
@@ -27,11 +30,12 @@ def left_out(*looks: Look) -> tuple[set[str], set[str]]:
     out, told = set[str](), set[str]()
     for oid, columns in looks:
         left = LeftOut.of(CHOICE, facts)
-        out = {columns[number] for number in left.among(T, oid, columns)}
-        now = {"oid": oid, "columns": {number: [name] for number, name in columns.items()}}
+        out = {columns[number] for number in left.among(T, oid, columns)} if oid else set()
+        now = {"oid": oid, "columns": {number: [name] for number, name in columns.items()} or None}
         facts = {T.quoted: {**now, CHOSEN: left.carried(T, now)}}
         told = {*renamed(CHOICE, {T: now}, facts).get(T, ())}
-        assert out == {columns[number] for number in LeftOut.of(CHOICE, facts).among(T, oid, columns)}
+        if oid:
+            assert out == {columns[number] for number in LeftOut.of(CHOICE, facts).among(T, oid, columns)}
     return out, told
 
 
@@ -57,6 +61,13 @@ def left_out(*looks: Look) -> tuple[set[str], set[str]]:
         ([RENAMED_AT_ONCE, (7, {"3": "b", "4": "x"}), (7, {"4": "x"}), (7, {"4": "b"})], {"b"}),
         # Another one that had its name before it was gone is captured still.
         ([FIRST, RENAMED, AGAIN, (7, {**AGAIN[1], "4": "pw_hash"}), (7, {"1": "id", "4": "pw_hash"})], set()),
+        ([FIRST, RENAMED, BESIDE, LEFT_ALONE, AWAY, LEFT_ALONE], set()),
+        ([FIRST, RENAMED, BESIDE, AWAY, LEFT_ALONE], set()),
+        ([FIRST, RENAMED, BESIDE, LEFT_ALONE, (8, {"1": "id", "2": "pw_hash"})], set()),
+        ([FIRST, RENAMED, BESIDE, LEFT_ALONE, AWAY, (8, {"1": "id", "2": "pw_hash"})], set()),
+        # Another table has had the place for a while, and a migration goes on with the former one.
+        ([FIRST, RENAMED, (8, {"1": "id"}), (7, {"1": "id", "3": "zz"})], {"zz"}),
+        ([FIRST, RENAMED, AWAY, (7, {"1": "id", "3": "zz"})], {"zz"}),
     ],
 )  # fmt: skip
 def test_it_stays_left_out(looks: list[Look], out: set[str]) -> None:

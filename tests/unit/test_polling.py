@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pyspark
 import pytest
-from py4j.protocol import Py4JError
 
 from spark_jobs import polling
 from spark_jobs.polling import BRISK_MS, IDLE_MS, Polling
@@ -46,15 +45,15 @@ def test_a_spark_that_does_not_let_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: object, __: int) -> None:
-        raise Py4JError("no such field")
+        raise ValueError("no\n such field")
 
     clock = _Clock()
     monkeypatch.setattr(polling, "time", clock)
     pace = Polling(_query(refuse))
-    for clock.now in (1.0, 3.0, 4.0):
-        pace.tick(None)
+    for clock.now, batch in ((1.0, 1), (4.0, 1), (5.0, 2), (9.0, 2)):
+        pace.tick(batch)
     assert [record.message for record in caplog.records] == [
-        "queries ask Kafka as often at rest as under load: no such field"
+        "the query asks Kafka as often at rest as under load: no such field"
     ]
 
 

@@ -338,11 +338,11 @@ def _take_back(job: Job, source: Source, capture: Capture) -> None:
     noted = {"done": plan.get("done", []) + done, "stopping": True, **unasked(job.name)}
     change(job.registry, job.name, noted)
     hit("run.unasked", "")
-    if _stop(job, source, capture):
-        with suppress(HeadraceError):  # then what is half read is read from its beginning
-            if _is_confirmed(source, capture):
-                sent = sent_of(job, source, capture, mine, told.sent(signal))
-                change(job.registry, job.name, {"sent": sent})
+    sent: Mapping[str, object] = {}  # what is half read is read from its beginning
+    with suppress(HeadraceError):
+        if _stop(job, source, capture) and _is_confirmed(source, capture):
+            sent = sent_of(job, source, capture, mine, told.sent(signal))
+    change(job.registry, job.name, {"sent": sent})
 
 
 def _is_confirmed(source: Source, capture: Capture) -> bool:
