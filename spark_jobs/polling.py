@@ -32,7 +32,7 @@ class Polling:
         self._pace = BRISK_MS
         self._batch: int | None = None
         self._heard = time.monotonic()
-        self._lets_us = True
+        self._refused = False
 
     def tick(self, batch: int | None) -> None:
         """Choose the pace; to be called several times a second.
@@ -44,18 +44,23 @@ class Polling:
         if batch != self._batch:
             self._batch, self._heard = batch, now
         pace = IDLE_MS if now - self._heard > _QUIET_S else BRISK_MS
-        if pace != self._pace and self._lets_us:
-            self._pace = pace
+        if pace == self._pace or (self._refused and pace == IDLE_MS):
+            return
+        try:
             self._set(pace)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the query itself is well
+            if not self._refused:
+                _log.warning("the query asks Kafka every %d ms for now: %s", self._pace, _line(error))
+            self._refused = True
+        else:
+            self._pace = pace
 
     def _set(self, pace: int) -> None:
-        try:
-            execution = self._query._jsq.streamingQuery()
-            field = execution.getClass().getSuperclass().getDeclaredField(_FIELD)
-            field.setAccessible(True)
-            field.setLong(execution, pace)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the query itself is well
-            self._lets_us = False
-            _log.warning(
-                "the query asks Kafka as often at rest as under load: %s", " ".join(str(error).split())
-            )
+        execution = self._query._jsq.streamingQuery()
+        field = execution.getClass().getSuperclass().getDeclaredField(_FIELD)
+        field.setAccessible(True)
+        field.setLong(execution, pace)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -36,12 +36,18 @@ class _Known:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def had(self, oid: int, number: str, name: str) -> bool:
-        """Return whether a column was there under its name, and was not left out.
+        """Return whether a column was there under its name, and was not left out."""
+        return oid == self.oid and self.columns.get(number) == name and number not in self.names
 
-        Of a table that was made anew the numbers are others, so there the name decides.
+    def may_have(self, place: tuple[int, str], oid: int, name: str) -> bool:
+        """Return whether a left-out column may have come back under a name that was not captured.
+
+        One that went with its table may have any. One that had gone before has left its names to others; of a
+        table that was made anew the numbers are others, so there the name decides.
         """
-        captured = {number: name for number, name in self.columns.items() if number not in self.names}
-        return captured.get(number) == name if oid == self.oid else name in captured.values()
+        if oid == self.oid or (place[0] == self.oid and place[1] in self.columns):
+            return True
+        return name not in {self.columns[number] for number in self.columns.keys() - self.names.keys()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,8 @@ class LeftOut:
         left: Names = {}
         for place, seen in gone.items():
             had = [*(name for name in seen if name in names), *reversed(seen)]
-            here = next((numbers[name] for name in had if name in numbers), None)
+            mine = [name for name in had if name in numbers and known.may_have(place, oid, name)]
+            here = numbers[mine[0]] if mine else None
             if here is None:
                 left[_key(place, oid)] = seen
             else:

@@ -95,15 +95,16 @@ def keep_out(
         if not mine:
             return False
         entry = registry.source(name)
-        source, capture = source_of(context, entry), there_of(context, entry)
         with Connect(context.connect_url, patience=2.0) as connect:
-            has = connect.config(capture.connector)
+            if not (has := connect.config(capture_of(context, entry).connector)):
+                return False
+            source, capture = source_of(context, entry), there_of(context, entry)
             if told := leaving_out(source, capture, has, columns):
                 connect.reconfigure(capture.connector, told)
         named = [f"{table}.{column}" for table, again in columns.items() for column in again]
-        if told or (has and not _is_noted(registry, name, named)):
+        if told or not _is_noted(registry, name, named):
             registry.note(f"source {name}", _NOTED, columns=named)
-    return bool(has)
+    return True
 
 
 def _is_noted(registry: Registry, name: str, columns: list[str]) -> bool:

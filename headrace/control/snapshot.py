@@ -114,33 +114,33 @@ class Told:
         """Return up to where tables are sent that are being read; nothing of those of which that is not sure.
 
         The connector tells the key with which a part ends when it has read it, and sends its rows before it
-        reads the next. One that has rested reads the last part once more; one that was started anew may
+        reads the next. One that has rested may read the last part once more; one that was started anew may
         read many twice, so that what it has told before says nothing.
 
         Args:
             signal: By which they were asked for.
 
         Returns:
-            Table → the text of the last key that is sent, and how many parts are.
+            Table → the text of the last key that is sent, and about how many parts are.
         """
         self._look()
         ends: dict[str, list[str]] = {}
-        parts: dict[str, int] = {}
+        parts: dict[str, dict[str, int]] = {}
         for told in self._all:
             said: Mapping[str, Any] = told.get("additional_data") or {}
             kind, table = told.get("type"), str(said.get("current_collection_in_progress", ""))
             if told.get("aggregate_type") == INITIAL:  # the connector was started anew
                 ends.clear()
             elif told.get("id") == signal and kind == "RESUMED":
-                for table, keys in ends.items():
-                    parts[table] -= len(keys[-1:])
+                for keys in ends.values():
                     del keys[-1:]
             elif told.get("id") == signal and kind == "IN_PROGRESS":
                 keys, key = ends.setdefault(table, []), str(said.get("last_processed_key"))
                 if keys[-1:] != [key]:  # else it has read the part once more, for the table's columns changed
                     keys.append(key)
-                    parts[table] = parts.get(table, 0) + 1
-        return {table: (keys[-2], parts[table] - 1) for table, keys in ends.items() if len(keys) > 1}
+                known = parts.setdefault(table, {})  # a part that is read once more counts once
+                known.setdefault(key, len(known) + 1)
+        return {table: (keys[-2], parts[table][keys[-2]]) for table, keys in ends.items() if len(keys) > 1}
 
     def busy(self) -> str | None:
         """Return by which signal a snapshot was asked for that is not over; None when none is."""

@@ -249,8 +249,8 @@ class _Guard(threading.Thread):
                     capture, self._watch = now, source_of(self._context, entry).watch(now)
                 sight = _look(self._context, self._registry, self._kafka, entry, self._watch)
                 pause = LOOKS_EVERY_S
-                self._keep_out(sight)
                 self._gap(entry, now, sight)
+                self._keep_out(sight)  # before a run reads what is left out
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
                 have_go_on(self._context, self._registry, entry.name)
             except (HeadraceError, OSError) as error:

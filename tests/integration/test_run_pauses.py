@@ -31,6 +31,7 @@ NAME = "halted"
 AISLES, ITEMS = TableId("public", "aisles"), TableId("public", "items")
 ITEMS_TOPIC = f"{NAME}.public.items"
 ROWS = 6_000
+FAST = ("--rows-per-second", "10000")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def now(mirror: Mirror, run: ResnapshotEntry) -> ResnapshotEntry:
 def begun(mirror: Mirror, *, whole: bool = False) -> ResnapshotEntry:
     """Return a run that has read the first of its tables, and is at the second one for a good while."""
     tables = [] if whole else [AISLES, ITEMS]
-    run = runs.start(mirror.context, NAME, tables=tables, rows_per_second=600)
+    run = runs.start(mirror.context, NAME, tables=tables, rows_per_second=200)
 
     def at_the_other() -> bool:
         read = now(mirror, run).counts.get("read", {})
@@ -111,7 +112,7 @@ def test_a_paused_run_keeps_no_other_waiting_and_goes_on_where_it_was(mirror: Mi
     assert rows >= 600
     ((left,),) = mirror.database.run(f"SELECT count(*) FROM items WHERE id > {key}")
     assert left <= ROWS - 600
-    done = headrace(mirror.context, "resnapshot", "resume", paused.id)
+    done = headrace(mirror.context, "resnapshot", "resume", paused.id, *FAST)
     assert (done["state"], done["read"]) == ("completed", 300 + ROWS - 5)
     assert kafka.ends(read) == ends, "what was read is not read again"
     after = kafka.ends([ITEMS_TOPIC])
@@ -133,7 +134,7 @@ def test_a_paused_run_without_a_process_keeps_no_other_waiting(mirror: Mirror) -
         for pid in at_work:
             os.kill(pid, signal.SIGKILL)
     assert headrace(mirror.context, "resnapshot", "wait", other(mirror))["state"] == "completed"
-    assert headrace(mirror.context, "resnapshot", "resume", paused.id)["state"] == "completed"
+    assert headrace(mirror.context, "resnapshot", "resume", paused.id, *FAST)["state"] == "completed"
     assert_equal(mirror)
 
 

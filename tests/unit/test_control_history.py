@@ -14,7 +14,7 @@ def _entry(**seen: int | None) -> SourceEntry:
     return SourceEntry(name="shop", **{"timeline": 1, "flushed": 1000, "read": 900, **seen})
 
 
-def _hold(
+def hold_of(
     flushed: int | None, timeline: int | None = 1, *, confirmed: int = 0, left: int | None = None
 ) -> Hold:
     return Hold(
@@ -36,11 +36,11 @@ def _hold(
 @pytest.mark.parametrize(
     ("hold", "read", "at_rest", "said"),
     [
-        (_hold(1000), 1000, False, ""),
-        (_hold(1001), 1200, False, ""),  # it was asked before the connector, which reads on
-        (_hold(1001), 1200, True, "earlier state"),
-        (_hold(999), 900, False, "earlier state"),
-        (_hold(None, None), 900, True, ""),  # a standby says nothing
+        (hold_of(1000), 1000, False, ""),
+        (hold_of(1001), 1200, False, ""),  # it was asked before the connector, which reads on
+        (hold_of(1001), 1200, True, "earlier state"),
+        (hold_of(999), 900, False, "earlier state"),
+        (hold_of(None, None), 900, True, ""),  # a standby says nothing
     ],
 )
 def test_a_database_that_went_back_is_told_from_one_that_did_not(
@@ -53,12 +53,12 @@ def test_a_database_that_went_back_is_told_from_one_that_did_not(
 @pytest.mark.parametrize(
     ("hold", "read", "said"),
     [
-        (_hold(2000, 2), 900, "does not tell where"),
-        (_hold(2000, 2, left=950), 900, ""),
-        (_hold(940, 2, left=930), 900, ""),  # what was written and never delivered is nobody's loss
-        (_hold(2000, 2, left=890), 900, "not proven"),
-        (_hold(2000, 2, left=950), None, "not proven"),
-        (_hold(2000, 2, left=950, confirmed=940), 900, "40 bytes after"),
+        (hold_of(2000, 2), 900, "does not tell where"),
+        (hold_of(2000, 2, left=950), 900, ""),
+        (hold_of(940, 2, left=930), 900, ""),  # what was written and never delivered is nobody's loss
+        (hold_of(2000, 2, left=890), 900, "not proven"),
+        (hold_of(2000, 2, left=950), None, "not proven"),
+        (hold_of(2000, 2, left=950, confirmed=940), 900, "40 bytes after"),
     ],
 )
 def test_another_timeline_has_all_that_was_delivered_or_it_is_not_proven(
@@ -71,8 +71,8 @@ def test_another_timeline_has_all_that_was_delivered_or_it_is_not_proven(
 
 def test_what_was_never_seen_is_no_reason() -> None:
     fresh = _entry(timeline=None, flushed=None, read=None)
-    assert not moved(fresh, _hold(10, 7))
-    assert went_back(fresh, _hold(10, 7), None, at_rest=False) == ""
+    assert not moved(fresh, hold_of(10, 7))
+    assert went_back(fresh, hold_of(10, 7), None, at_rest=False) == ""
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ def word(kind: str, about: str = BESIDE) -> dict[str, Any]:
         ([word("STARTED"), part(10)], {}),
         ([part(10), part(20), part(30)], {"public.t": ("20", 2)}),
         ([part(10), part(20), word("PAUSED"), word("ABORTED")], {"public.t": ("10", 1)}),
-        # What has rested reads its last part once more.
+        # What has rested may read its last part once more.
         ([part(10), part(20), word("PAUSED"), word("RESUMED"), part(20)], {"public.t": ("10", 1)}),
-        ([part(10), part(20), word("PAUSED"), word("RESUMED"), part(19), part(30)], {"public.t": ("19", 2)}),
+        ([part(10), part(20), word("PAUSED"), word("RESUMED"), part(19), part(30)], {"public.t": ("19", 3)}),
+        ([part(10), part(20), word("PAUSED"), word("RESUMED"), part(30), part(40)], {"public.t": ("30", 3)}),
         # As it does when the table's columns change.
         ([part(10), part(20), part(20)], {"public.t": ("10", 1)}),
         # What was started anew begins further before.

@@ -65,6 +65,9 @@ def left_out(*looks: Look) -> tuple[set[str], set[str]]:
         ([FIRST, RENAMED, BESIDE, AWAY, LEFT_ALONE], set()),
         ([FIRST, RENAMED, BESIDE, LEFT_ALONE, (8, {"1": "id", "2": "pw_hash"})], set()),
         ([FIRST, RENAMED, BESIDE, LEFT_ALONE, AWAY, (8, {"1": "id", "2": "pw_hash"})], set()),
+        # One that was there still has gone with its table, and is back under a name that another one had.
+        ([FIRST, RENAMED, AGAIN, BESIDE, (8, {"1": "id", "3": "pw_hash"})], {"pw_hash"}),
+        ([FIRST, RENAMED, AGAIN, BESIDE, AWAY, (8, {"1": "id", "3": "pw_hash"})], {"pw_hash"}),
         # Another table has had the place for a while, and a migration goes on with the former one.
         ([FIRST, RENAMED, (8, {"1": "id"}), (7, {"1": "id", "3": "zz"})], {"zz"}),
         ([FIRST, RENAMED, AWAY, (7, {"1": "id", "3": "zz"})], {"zz"}),

@@ -338,11 +338,11 @@ def _take_back(job: Job, source: Source, capture: Capture) -> None:
     noted = {"done": plan.get("done", []) + done, "stopping": True, **unasked(job.name)}
     change(job.registry, job.name, noted)
     hit("run.unasked", "")
-    sent: Mapping[str, object] = {}  # what is half read is read from its beginning
-    with suppress(HeadraceError):
-        if _stop(job, source, capture) and _is_confirmed(source, capture):
-            sent = sent_of(job, source, capture, mine, told.sent(signal))
-    change(job.registry, job.name, {"sent": sent})
+    if _stop(job, source, capture):
+        with suppress(HeadraceError):  # then the run goes on after what it had sent before this request
+            if _is_confirmed(source, capture):
+                sent = sent_of(job, source, capture, mine, told.sent(signal))
+                change(job.registry, job.name, {"sent": sent})
 
 
 def _is_confirmed(source: Source, capture: Capture) -> bool:
