@@ -204,6 +204,7 @@ class ShadowContract(Suite):
             assert state(sink, after) == expected(after, rows)
             assert sink.apply(after, [_row(after, 9, 9, offset=20)]) == [APPLIED]
 
+    @pytest.mark.deep
     def test_a_switch_goes_on_wherever_it_was_killed(
         self, sink: Sink, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -31,6 +31,7 @@ def story() -> list[list[Change]]:
     return batches
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "hiding"])
 def test_what_was_settled_is_there(tmp_path: Path, vectors: bool, monkeypatch: pytest.MonkeyPatch) -> None:

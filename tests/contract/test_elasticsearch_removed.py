@@ -113,6 +113,7 @@ def test_one_that_is_removed_soon_after_the_first_look_is_found(
     assert identity(sink) != first
 
 
+@pytest.mark.deep
 def test_one_that_is_removed_when_deletes_may_be_under_way_is_found_once_they_cannot_be(
     server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +125,7 @@ def test_one_that_is_removed_when_deletes_may_be_under_way_is_found_once_they_ca
     assert identity(sink) != first
 
 
+@pytest.mark.deep
 def test_many_tombstones_are_read_at_several_looks_and_the_one_removal_beside_them_is_found(
     server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +175,7 @@ def test_an_index_that_takes_nothing_now_is_lost_and_keeps_no_other_from_being_l
     assert second[ORDERS.table] != first[ORDERS.table]
 
 
+@pytest.mark.deep
 def test_what_is_removed_while_the_index_is_filled_again_is_found_in_its_time(
     server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +188,7 @@ def test_what_is_removed_while_the_index_is_filled_again_is_found_in_its_time(
     assert identity(sink) != second
 
 
+@pytest.mark.deep
 def test_what_is_removed_after_deletes_of_the_sink_is_found(
     server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +200,7 @@ def test_what_is_removed_after_deletes_of_the_sink_is_found(
     assert identity(sink) != first
 
 
+@pytest.mark.deep
 def test_one_that_is_removed_beside_a_delete_of_the_sink_that_comes_too_late_is_found(
     server: Server, sink: ElasticsearchSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +215,7 @@ def test_one_that_is_removed_beside_a_delete_of_the_sink_that_comes_too_late_is_
     assert sink.count(ORDERS) == len(ROWS) - 2
 
 
+@pytest.mark.deep
 def test_one_beside_deletes_that_come_too_late_is_found_between_other_deletes(
     server: Server, sink: ElasticsearchSink
 ) -> None:

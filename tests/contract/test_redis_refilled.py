@@ -68,6 +68,7 @@ def test_a_key_that_goes_while_its_table_is_filled_again_is_missed(server: Serve
     sink.close()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("_no_rest")
 @pytest.mark.parametrize("went_on", [True, False], ids=["and they go on", "and are done"])
 def test_who_removes_a_tables_keys_one_by_one_while_it_is_filled_again(
@@ -97,6 +98,7 @@ def test_who_removes_a_tables_keys_one_by_one_while_it_is_filled_again(
     sink.close()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("_no_rest")
 def test_a_key_that_goes_before_a_new_process_looks_at_a_table_that_is_filled_again(
     server: Server, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +125,7 @@ def test_a_key_that_goes_before_a_new_process_looks_at_a_table_that_is_filled_ag
     sink.close()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("_no_rest")
 @pytest.mark.parametrize("removed", ["counts", "a shadow"])
 def test_a_table_is_not_filled_twice_for_what_we_removed_of_another(

@@ -107,6 +107,7 @@ def test_a_half_download_is_never_taken(maven: Repository) -> None:
     assert len(resolve(["spark"])["spark"]) == len(maven.files)
 
 
+@pytest.mark.deep
 def test_a_mirror_with_a_password(maven: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     maven.login = "reader:s3cret"
     with pytest.raises(EnvironmentError_, match="Could not download"):

@@ -63,6 +63,7 @@ def told_at_the_end(demo: subprocess.Popen[str]) -> str:
         raise AssertionError(f"it does not end:\n{demo.communicate()[0]}") from None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("number", "moment"),
     [

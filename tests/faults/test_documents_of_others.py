@@ -46,6 +46,7 @@ def rows(mirror: Mirror) -> dict[str, Any]:
     return {str(key): value for key, value in mirror.database.run("SELECT id, v FROM kinds")}
 
 
+@pytest.mark.deep
 @pytest.mark.unlooked
 def test_what_somebody_writes_to_documents_gives_way_to_what_postgres_changes(mirror: Mirror) -> None:
     """Until then it stays, and ``lag`` does not see it: docs/guarantees.md says so."""

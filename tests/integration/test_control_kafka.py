@@ -57,6 +57,7 @@ def test_topics_that_vanish_while_asked_are_left_out(stack: RunningStack) -> Non
     assert kafka.ends(names) == {}
 
 
+@pytest.mark.deep
 def test_what_cannot_be_read_to_its_end_is_not_taken_for_all(
     stack: RunningStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def rows(database: Database) -> set[int]:
     return {row[0] for row in database.run("SELECT id FROM items")}
 
 
+@pytest.mark.deep
 def test_a_sink_added_while_the_snapshot_runs_ends_equal_and_says_so(
     context: Context, database: Database, cache: redis.Redis
 ) -> None:

@@ -222,6 +222,7 @@ def test_a_queue_that_cannot_be_written_stops_the_sink_before_anything_is_lost(p
     settle(place.context)
 
 
+@pytest.mark.deep
 def test_letters_are_replayed_while_their_table_is_read_anew(place: Place) -> None:
     """The run is throttled and then rests, so that letters are replayed when it has read some of its rows."""
     place.database.run("DELETE FROM notes WHERE id >= 40")

@@ -66,6 +66,7 @@ def test_an_open_transaction_of_another_database_is_waited_for_by_name(
     until(lambda: lag.measure(context).sources[0].state is lag.State.STREAMING)
 
 
+@pytest.mark.deep
 def test_limits_of_time_that_others_have_set_do_not_end_a_load(context: Context, database: Database) -> None:
     """Each of them is far below what reading takes; the load comes to its end at its first try."""
     rows = 100_000
@@ -108,6 +109,7 @@ def test_messages_that_other_programs_write_to_the_log_are_not_taken_in(
     assert f"{NAME}.message" not in Kafka(context.kafka_bootstrap).names()
 
 
+@pytest.mark.deep
 def test_a_sink_that_is_refused_half_way_leaves_nothing_and_works_afterwards(
     context: Context, database: Database, stack: RunningStack
 ) -> None:

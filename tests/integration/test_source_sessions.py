@@ -172,6 +172,7 @@ def test_who_measures_a_database_that_hangs_is_told_so_soon(
         assert source.answer_seconds() > 0
 
 
+@pytest.mark.deep
 def test_the_last_key_is_read_however_many_threads_read(context: Context, database: Database) -> None:
     database.run(
         "CREATE TABLE slots (room int, at time, PRIMARY KEY (room, at))",

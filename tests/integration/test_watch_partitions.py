@@ -89,6 +89,7 @@ def test_a_partition_that_is_truncated_and_rewritten_between_two_looks_has_lost_
         assert codes(watch.look(second.facts)) == set()  # told once
 
 
+@pytest.mark.deep
 def test_a_truncate_of_the_whole_table_before_a_rewriting_is_among_those_that_may_have_done_it(
     database: Database,
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_truncate_of_the_whole_table_before_a_rewriting_is_among_those_that_ma
             assert told.unless[0] <= by[0] <= told.unless[1]
 
 
+@pytest.mark.deep
 def test_a_partition_that_is_truncated_before_the_root_is_altered_has_lost_rows(database: Database) -> None:
     """ALTER TABLE writes every row anew: none shows any more that it is of before."""
     with watching(database) as watch:
@@ -143,6 +145,7 @@ def test_a_partition_that_is_rewritten_after_its_rows_were_deleted_has_lost_none
         assert codes(watch.look(sight.facts)) == set()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("counting", ["VACUUM FULL new", "ANALYZE new"])
 def test_numbers_that_a_crash_has_set_to_zero_do_not_make_a_partition_empty(
     database: Database, counting: str
@@ -197,6 +200,7 @@ def test_a_partition_that_is_locked_is_asked_again_until_it_answers(database: Da
         assert codes(watch.look(sight.facts)) == {"PARTITION_CAME"}
 
 
+@pytest.mark.deep
 def test_a_partition_that_never_answers_in_time_counts_as_the_worst(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +218,7 @@ def test_a_partition_that_never_answers_in_time_counts_as_the_worst(
         assert seen == [{"PARTITION_UNREAD"}] * 4 + [{"PARTITION_CAME"}]
 
 
+@pytest.mark.deep
 def test_a_partition_of_dead_rows_is_read_again_only_when_some_are_gone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +328,7 @@ def test_a_question_about_rows_gives_way_to_whoever_waits_for_it(
         assert codes(sight) == {"PARTITION_UNREAD"}
 
 
+@pytest.mark.deep
 def test_a_partition_that_is_made_on_demand_within_an_exception_block_has_no_row_of_before(
     database: Database,
 ) -> None:

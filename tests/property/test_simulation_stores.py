@@ -109,6 +109,7 @@ def chain(store: OneStore) -> type[Chain]:
     return ChainOverStore
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_simulated_chain_over_a_real_store(kind: str, store: OneStore) -> None:
     """Many programs, each of many batches: what a store does at a seam shows only in some of them."""
