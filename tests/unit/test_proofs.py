@@ -119,9 +119,26 @@ def counter_examples() -> dict[str, list[str]]:
 @pytest.mark.parametrize("entry", counter_examples())
 def test_a_counter_example_names_the_suite_that_shows_it(entry: str) -> None:
     _, now, test, _, seen = counter_examples()[entry]
-    names = re.findall(r"`(?:[\w/]+/)?(test_\w+(?:\.py)?)`", f"{now} {test}")
+    assert_seen_by(f"{now} {test}", seen)
+
+
+def assert_seen_by(told: str, seen: str) -> None:
+    names = re.findall(r"`(?:[\w/]+/)?(test_\w+(?:\.py)?)`", told)
     assert names, "no test is named"
     assert set(re.findall(r"`(make \w+)`", seen)) == set().union(*(suites()[name] for name in names))
+
+
+def reported() -> dict[str, list[str]]:
+    """Return the table of faults of other tools: ids → its columns."""
+    text = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if re.match(r"\| P\d+: ", line)]
+    return {cells[0].partition(":")[0]: cells for cells in lines}
+
+
+@pytest.mark.parametrize("entry", reported())
+def test_a_reported_fault_names_the_suite_that_shows_it(entry: str) -> None:
+    _, now, test, seen, _ = reported()[entry]
+    assert_seen_by(f"{now} {test}", seen)
 
 
 def test_the_commits_of_the_counter_examples_are_of_this_history() -> None:
