@@ -32,7 +32,7 @@ class Polling:
         self._pace = BRISK_MS
         self._batch: int | None = None
         self._heard = time.monotonic()
-        self._refused = False
+        self._refused = self._told = False
 
     def tick(self, batch: int | None) -> None:
         """Choose the pace; to be called several times a second.
@@ -42,16 +42,17 @@ class Polling:
         """
         now = time.monotonic()
         if batch != self._batch:
-            self._batch, self._heard = batch, now
+            self._batch, self._heard, self._refused = batch, now, False
         pace = IDLE_MS if now - self._heard > _QUIET_S else BRISK_MS
         if pace == self._pace or (self._refused and pace == IDLE_MS):
             return
         try:
             self._set(pace)
         except Exception as error:  # noqa: BLE001 - whatever it is, the query itself is well
-            if not self._refused:
-                _log.warning("the query asks Kafka every %d ms for now: %s", self._pace, _line(error))
-            self._refused = True
+            if not self._told:
+                why = " ".join(str(error).split())
+                _log.warning("a query asks Kafka every %d ms, whatever it has to do: %s", self._pace, why)
+            self._refused = self._told = True
         else:
             self._pace = pace
 
@@ -60,7 +61,3 @@ class Polling:
         field = execution.getClass().getSuperclass().getDeclaredField(_FIELD)
         field.setAccessible(True)
         field.setLong(execution, pace)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

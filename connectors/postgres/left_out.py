@@ -39,6 +39,11 @@ class _Known:
         """Return whether a column was there under its name, and was not left out."""
         return oid == self.oid and self.columns.get(number) == name and number not in self.names
 
+    @property
+    def captured(self) -> set[str]:
+        """The names of the columns that were not left out."""
+        return {self.columns[number] for number in self.columns.keys() - self.names.keys()}
+
     def may_have(self, place: tuple[int, str], oid: int, name: str) -> bool:
         """Return whether a left-out column may have come back under a name that was not captured.
 
@@ -47,7 +52,7 @@ class _Known:
         """
         if oid == self.oid or (place[0] == self.oid and place[1] in self.columns):
             return True
-        return name not in {self.columns[number] for number in self.columns.keys() - self.names.keys()}
+        return name not in self.captured
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ class LeftOut:
 
         One that is gone, with its table or alone, may come back under any name that it had: a dump that is
         restored makes it anew, and a migration in several steps. The name that was chosen comes first, then
-        the newest. A column that was captured already is another one, whatever its name.
+        the newest. A column that was captured already is another one, whatever its name. Where a table that
+        was made anew leaves open which of two it is, both are left out: what was shown cannot be taken back.
 
         Args:
             table: The table.
@@ -91,14 +97,16 @@ class LeftOut:
         found = {number: _with(columns[number], seen) for number, seen in stays.items()}
         found |= {n: [name] for n, name in columns.items() if name in names and n not in found}
         numbers = {name: number for number, name in columns.items() if not known.had(oid, number, name)}
+        # What is not sure stays so: the column itself may come later.
+        unsure = {n for n, its in stays.items() if any({*seen} & {*its} for seen in gone.values())}
         left: Names = {}
         for place, seen in gone.items():
             had = [*(name for name in seen if name in names), *reversed(seen)]
             mine = [name for name in had if name in numbers and known.may_have(place, oid, name)]
             here = numbers[mine[0]] if mine else None
-            if here is None:
+            if here is None or here in unsure or (place[0] != oid and mine[0] in known.captured):
                 left[_key(place, oid)] = seen
-            else:
+            if here is not None:
                 found[here] = _with(columns[here], [*seen, *found.get(here, ())])
         return found, left
 

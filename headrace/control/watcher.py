@@ -249,8 +249,7 @@ class _Guard(threading.Thread):
                     capture, self._watch = now, source_of(self._context, entry).watch(now)
                 sight = _look(self._context, self._registry, self._kafka, entry, self._watch)
                 pause = LOOKS_EVERY_S
-                self._gap(entry, now, sight)
-                self._keep_out(sight)  # before a run reads what is left out
+                self._heed(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
                 have_go_on(self._context, self._registry, entry.name)
             except (HeadraceError, OSError) as error:
@@ -281,6 +280,12 @@ class _Guard(threading.Thread):
         """Return whether a look has been under way for too long."""
         began = self.began
         return began is not None and time.monotonic() - began > _HANGS_AFTER_S
+
+    def _heed(self, entry: SourceEntry, capture: Capture, sight: Sight) -> None:
+        try:
+            self._keep_out(sight)  # before a connector or a run is let read it
+        finally:
+            self._gap(entry, capture, sight)  # also while nobody can be told what to leave out
 
     def _keep_out(self, sight: Sight) -> None:
         """Have the connector leave out what is left out, whatever its name is now."""

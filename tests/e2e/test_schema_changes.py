@@ -111,7 +111,6 @@ def test_each_sink_does_as_it_was_told_when_a_column_is_added(mirror: Mirror) ->
     assert events(mirror).count("columns changed") == 2
 
 
-@pytest.mark.deep
 def test_a_refresh_without_rereading_is_not_green(mirror: Mirror) -> None:
     mirror.database.run("ALTER TABLE things ADD COLUMN weight int DEFAULT 7")
     refresh(mirror, "--no-resnapshot")

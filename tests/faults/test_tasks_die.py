@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,6 +13,7 @@ from headrace.control.runner import engine_state
 from tests.support.mirror import Mirror, mirrored
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
+from tests.support.writing import writing
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -30,24 +30,17 @@ def driver(mirror: Mirror) -> int:
 def dying(pid: int) -> Iterator[list[int]]:
     """Kill what a driver's tasks run in, as a system short of memory does; yield the pids."""
     killed: list[int] = []
-    over = threading.Event()
 
-    def kill() -> None:
-        while not over.wait(0.3):
-            for one in psutil.Process(pid).children(recursive=True):
-                with suppress(psutil.Error):
-                    # Spark forks them from one of the same name, which may live.
-                    if "pyspark.worker" in one.cmdline() and "pyspark.worker" in one.parent().cmdline():  # type: ignore[union-attr]
+    def kill(_: int) -> None:
+        with suppress(psutil.Error):  # they end by themselves, too
+            for forking in psutil.Process(pid).children(recursive=True):
+                if "pyspark.worker" in forking.cmdline():  # Spark forks them from one of the same name
+                    for one in forking.children():
                         one.kill()
                         killed.append(one.pid)
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
+    with writing(kill, 0.3):
         yield killed
-    finally:
-        over.set()
-        killer.join()
 
 
 def behind(mirror: Mirror) -> set[str]:

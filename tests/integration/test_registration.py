@@ -66,7 +66,6 @@ def test_an_open_transaction_of_another_database_is_waited_for_by_name(
     until(lambda: lag.measure(context).sources[0].state is lag.State.STREAMING)
 
 
-@pytest.mark.deep
 def test_limits_of_time_that_others_have_set_do_not_end_a_load(context: Context, database: Database) -> None:
     """Each of them is far below what reading takes; the load comes to its end at its first try."""
     rows = 100_000

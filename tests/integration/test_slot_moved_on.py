@@ -24,7 +24,7 @@ from tests.support.registered import lonely, register
 from tests.support.servers import postgres_server
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack]
+pytestmark = pytest.mark.stack
 
 SLOT = "headrace_left"
 MOVES = f"SELECT pg_replication_slot_advance('{SLOT}', pg_current_wal_lsn())"

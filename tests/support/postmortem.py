@@ -85,8 +85,9 @@ def _hung(home: Home) -> str:
     try:
         with httpx.Client(trust_env=False, timeout=_ANSWERS_S) as client:
             # One thread answers that does everything else, too, one after the other.
-            client.get(f"{endpoints_of(home).connect_url}/connectors")
-        return ""
+            if not client.get(f"{endpoints_of(home).connect_url}/connectors").is_server_error:
+                return ""
+        told = _threads(pid)
     except httpx.HTTPError:
         told = _threads(pid)
     except HeadraceError as error:  # a test has damaged what the home says

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from headrace.control import watcher
 from headrace.control.context import Context
 from headrace.control.registry import Registry
-from headrace.model.errors import SourceError
+from headrace.model.errors import SourceError, StackError
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 from tests.support.waiting import ended, until
@@ -60,3 +61,20 @@ def test_sessions_are_ended_while_a_look_waits_for_others(
         guard.over.set()
         answers.set()
         ended(guard)
+
+
+def test_what_is_left_out_is_told_first_and_a_gap_is_looked_for_though_nobody_can_be_told(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = list[str]()
+
+    def untold(*_: object) -> None:
+        done.append("left out")
+        raise StackError("Connect does not answer.", code="CONNECT_UNREACHABLE")
+
+    monkeypatch.setattr(watcher._Guard, "_keep_out", untold)
+    monkeypatch.setattr(watcher._Guard, "_gap", lambda *_: done.append("gap"))
+    guard, nothing = watcher._Guard(context, "shop"), cast("Any", SimpleNamespace())
+    with pytest.raises(StackError):
+        guard._heed(nothing, nothing, nothing)
+    assert done == ["left out", "gap"]

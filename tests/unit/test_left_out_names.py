@@ -22,6 +22,7 @@ AGAIN: Look = (7, {"1": "id", "2": "name", "3": "secret"})
 BESIDE: Look = (7, {**AGAIN[1], "4": "pw_hash"})
 LEFT_ALONE: Look = (7, {"1": "id", "4": "pw_hash"})
 AWAY: Look = (None, {})
+UNSURE: list[Look] = [FIRST, RENAMED, AGAIN, BESIDE, (8, {"1": "id", "2": "pw_hash"})]
 
 
 def left_out(*looks: Look) -> tuple[set[str], set[str]]:
@@ -68,6 +69,13 @@ def left_out(*looks: Look) -> tuple[set[str], set[str]]:
         # One that was there still has gone with its table, and is back under a name that another one had.
         ([FIRST, RENAMED, AGAIN, BESIDE, (8, {"1": "id", "3": "pw_hash"})], {"pw_hash"}),
         ([FIRST, RENAMED, AGAIN, BESIDE, AWAY, (8, {"1": "id", "3": "pw_hash"})], {"pw_hash"}),
+        # Of which another has the name for a while, so that nobody can tell: both are left out.
+        ([*UNSURE, BESIDE], {"secret", "pw_hash"}),
+        ([*UNSURE, (7, {"1": "id", "3": "zz", "4": "pw_hash"})], {"zz", "pw_hash"}),
+        ([*UNSURE, (8, {"1": "id", "2": "pw_hash", "3": "secret"})], {"secret", "pw_hash"}),
+        ([*UNSURE, AWAY, (8, {"1": "id", "2": "pw_hash", "3": "secret"})], {"secret", "pw_hash"}),
+        ([*UNSURE, (9, {"1": "id", "2": "pw_hash", "3": "secret"})], {"secret", "pw_hash"}),
+        ([FIRST, RENAMED, AGAIN, BESIDE, (8, {"2": "pw_hash", "3": "secret"})], {"secret"}),
         # Another table has had the place for a while, and a migration goes on with the former one.
         ([FIRST, RENAMED, (8, {"1": "id"}), (7, {"1": "id", "3": "zz"})], {"zz"}),
         ([FIRST, RENAMED, AWAY, (7, {"1": "id", "3": "zz"})], {"zz"}),

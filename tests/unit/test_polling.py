@@ -53,8 +53,24 @@ def test_a_spark_that_does_not_let_it_goes_on(
     for clock.now, batch in ((1.0, 1), (4.0, 1), (5.0, 2), (9.0, 2)):
         pace.tick(batch)
     assert [record.message for record in caplog.records] == [
-        f"the query asks Kafka every {BRISK_MS} ms for now: no such field"
+        f"a query asks Kafka every {BRISK_MS} ms, whatever it has to do: no such field"
     ]
+
+
+def test_what_was_refused_once_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, refusals, paces = _Clock(), iter([True, False, True, False]), list[int]()
+
+    def now_and_then(_: object, pace: int) -> None:
+        if next(refusals):
+            raise ValueError
+        paces.append(pace)
+
+    monkeypatch.setattr(polling, "time", clock)
+    pace = Polling(_query(now_and_then))
+    # The slow pace at the next rest, the quick one at the next tick.
+    for clock.now, batch in ((3.0, None), (4.0, None), (5.0, 1), (8.0, 1), (9.0, 2), (9.1, 2)):
+        pace.tick(batch)
+    assert paces == [IDLE_MS, BRISK_MS]
 
 
 def test_the_spark_of_this_environment_has_the_field() -> None:

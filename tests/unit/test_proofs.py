@@ -132,7 +132,9 @@ def reported() -> dict[str, list[str]]:
     """Return the table of faults of other tools: ids → its columns."""
     text = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if re.match(r"\| P\d+: ", line)]
-    return {cells[0].partition(":")[0]: cells for cells in lines}
+    found = {cells[0].partition(":")[0]: cells for cells in lines}
+    assert len(found) == 16
+    return found
 
 
 @pytest.mark.parametrize("entry", reported())
