@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,11 +39,6 @@ class _Known:
         """Return whether a column was there under its name, and was not left out."""
         return oid == self.oid and self.columns.get(number) == name and number not in self.names
 
-    @property
-    def captured(self) -> set[str]:
-        """The names of the columns that were not left out."""
-        return {self.columns[number] for number in self.columns.keys() - self.names.keys()}
-
     def may_have(self, place: tuple[int, str], oid: int, name: str) -> bool:
         """Return whether a left-out column may have come back under a name that was not captured.
 
@@ -52,7 +47,13 @@ class _Known:
         """
         if oid == self.oid or (place[0] == self.oid and place[1] in self.columns):
             return True
-        return name not in self.captured
+        return name not in {self.columns[number] for number in self.columns.keys() - self.names.keys()}
+
+    def of_others(self, place: tuple[int, str], gone: Mapping[tuple[int, str], Sequence[str]]) -> set[str]:
+        """Return the names that other columns had at the last look, or when they were gone."""
+        had = {name for number, name in self.columns.items() if (self.oid, number) != place}
+        newest = {seen[-1] for other, seen in gone.items() if other != place}
+        return had | (newest - {gone[place][-1]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,10 @@ class LeftOut:
         """Return which columns of a table are left out, with every name that each was seen to have.
 
         One that is gone, with its table or alone, may come back under any name that it had: a dump that is
-        restored makes it anew, and a migration in several steps. The name that was chosen comes first, then
-        the newest. A column that was captured already is another one, whatever its name. Where a table that
-        was made anew leaves open which of two it is, both are left out: what was shown cannot be taken back.
+        restored makes it anew, and a migration in several steps. Names that no other column had come first;
+        of those the one that was chosen, then the newest. A column that was captured already is another one,
+        whatever its name. Where a table that was made anew leaves open which of two it is, both are left
+        out: what was shown cannot be taken back.
 
         Args:
             table: The table.
@@ -103,8 +105,10 @@ class LeftOut:
         for place, seen in gone.items():
             had = [*(name for name in seen if name in names), *reversed(seen)]
             mine = [name for name in had if name in numbers and known.may_have(place, oid, name)]
+            others = known.of_others(place, gone)
+            mine.sort(key=others.__contains__)  # the others' own names come last, each in its order
             here = numbers[mine[0]] if mine else None
-            if here is None or here in unsure or (place[0] != oid and mine[0] in known.captured):
+            if here is None or here in unsure or (place[0] != oid and mine[0] in others):
                 left[_key(place, oid)] = seen
             if here is not None:
                 found[here] = _with(columns[here], [*seen, *found.get(here, ())])

@@ -31,7 +31,7 @@ from headrace.config.logs import begin_log
 from headrace.config.pipeline import EngineSpec
 from headrace.control.beats import read_beats
 from headrace.control.capture import capture_of, source_of
-from headrace.control.connect import Connect
+from headrace.control.connect import Connect, ConnectorState
 from headrace.control.context import Context
 from headrace.control.emptied import UNREAD, Doubt, Emptied, ends_now, held, in_doubt, judged, note_doubt
 from headrace.control.ends import read_ends
@@ -282,25 +282,30 @@ class _Guard(threading.Thread):
         return began is not None and time.monotonic() - began > _HANGS_AFTER_S
 
     def _heed(self, entry: SourceEntry, capture: Capture, sight: Sight) -> None:
+        told = False
         try:
-            self._keep_out(sight)  # before a connector or a run is let read it
-        finally:
-            self._gap(entry, capture, sight)  # also while nobody can be told what to leave out
+            told = self._keep_out(sight)
+        finally:  # a gap is noted also while the connector cannot be told what to leave out
+            self._gap(entry, capture, sight, goes_on=told)
 
-    def _keep_out(self, sight: Sight) -> None:
-        """Have the connector leave out what is left out, whatever its name is now."""
+    def _keep_out(self, sight: Sight) -> bool:
+        """Have the connector leave out what is left out, whatever its name is now; return whether it does."""
         now = sight.renamed
         if now in ({}, self._kept_out) or keep_out(self._context, self._registry, self._source, now):
             self._kept_out = now
+        return now in ({}, self._kept_out)
 
-    def _gap(self, entry: SourceEntry, capture: Capture, sight: Sight) -> None:
-        """Note a gap in the source's history as soon as it is there."""
+    def _gap(self, entry: SourceEntry, capture: Capture, sight: Sight, *, goes_on: bool) -> None:
+        """Note a gap in the source's history as soon as it is there.
+
+        With ``goes_on`` a connector that rests is let read on where that is due.
+        """
         self._looks += 1
-        if not entry.gap:
+        if goes_on and not entry.gap:
             read_again(self._context, self._registry, self._kafka, entry.name)
         hold = sight.hold
         steady = hold.active and not hold.lost and not _elsewhere(entry, hold)
-        if entry.gap and moved(entry, hold):
+        if goes_on and entry.gap and moved(entry, hold):
             with Connect(self._context.connect_url, patience=2.0) as connect:
                 open_fence(self._context, connect, entry, hold)
         if entry.gap or sight.back or (steady and self._looks % _CONNECT_EVERY):
@@ -308,17 +313,21 @@ class _Guard(threading.Thread):
         try:
             with Connect(self._context.connect_url, patience=2.0) as connect:
                 state = connect.state(capture.connector)
-                why = gap_between(self._context, connect, entry, hold, state, acts=True)
+                why = gap_between(self._context, connect, entry, hold, state, acts=goes_on)
                 why = why or begun_again(self._registry, self._kafka, capture, entry)
-                if not why and self._revival.is_due(state, loading=entry.loaded_ms is None):
-                    self._registry.note(f"source {entry.name}", "connector restarted", why=state.trace)
-                    connect.restart(capture.connector)
+                if goes_on and not why:
+                    self._revive(connect, capture.connector, state, loading=entry.loaded_ms is None)
         except StackError:
             if why := moved_on(self._registry, self._kafka, capture, entry, hold):
                 self._registry.gap(entry, why)
             raise
         if why:
             self._registry.gap(entry, why)
+
+    def _revive(self, connect: Connect, connector: str, state: ConnectorState, *, loading: bool) -> None:
+        if self._revival.is_due(state, loading=loading):
+            self._registry.note(f"source {self._source}", "connector restarted", why=state.trace)
+            connect.restart(connector)
 
 
 def _elsewhere(entry: SourceEntry, hold: Hold) -> bool:

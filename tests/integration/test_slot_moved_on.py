@@ -93,7 +93,7 @@ def test_the_watcher_notes_it(left: Left, monkeypatch: pytest.MonkeyPatch) -> No
     def look() -> str | None:
         hold = source_of(left.context, entry).hold(left.capture)
         with pytest.raises(StackError):
-            guard._gap(entry, left.capture, cast("Any", SimpleNamespace(hold=hold, back="")))
+            guard._gap(entry, left.capture, cast("Any", SimpleNamespace(hold=hold, back="")), goes_on=True)
         return left.registry.source("left").gap
 
     assert look() is None

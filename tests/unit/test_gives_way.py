@@ -63,18 +63,26 @@ def test_sessions_are_ended_while_a_look_waits_for_others(
         ended(guard)
 
 
-def test_what_is_left_out_is_told_first_and_a_gap_is_looked_for_though_nobody_can_be_told(
+def test_no_connector_is_let_go_on_that_could_not_be_told_what_is_left_out_and_a_gap_is_noted_all_the_same(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = list[str]()
 
-    def untold(*_: object) -> None:
-        done.append("left out")
+    def gap(*_: object, goes_on: bool) -> None:
+        done.append("gap, connectors go on" if goes_on else "gap")
+
+    def untold(*_: object) -> bool:
+        done.append("not told")
         raise StackError("Connect does not answer.", code="CONNECT_UNREACHABLE")
 
-    monkeypatch.setattr(watcher._Guard, "_keep_out", untold)
-    monkeypatch.setattr(watcher._Guard, "_gap", lambda *_: done.append("gap"))
+    monkeypatch.setattr(watcher._Guard, "_gap", gap)
     guard, nothing = watcher._Guard(context, "shop"), cast("Any", SimpleNamespace())
+    sight = cast("Any", SimpleNamespace(renamed={TableId("public", "users"): ("pw_hash",)}))
+    monkeypatch.setattr(watcher, "keep_out", lambda *_: False)
+    guard._heed(nothing, nothing, sight)
+    monkeypatch.setattr(watcher, "keep_out", untold)
     with pytest.raises(StackError):
-        guard._heed(nothing, nothing, nothing)
-    assert done == ["left out", "gap"]
+        guard._heed(nothing, nothing, sight)
+    monkeypatch.setattr(watcher, "keep_out", lambda *_: True)
+    guard._heed(nothing, nothing, sight)
+    assert done == ["gap", "not told", "gap", "gap, connectors go on"]

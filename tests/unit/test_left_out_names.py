@@ -22,7 +22,12 @@ AGAIN: Look = (7, {"1": "id", "2": "name", "3": "secret"})
 BESIDE: Look = (7, {**AGAIN[1], "4": "pw_hash"})
 LEFT_ALONE: Look = (7, {"1": "id", "4": "pw_hash"})
 AWAY: Look = (None, {})
+TWO: list[Look] = [FIRST, RENAMED, (7, {"1": "id", "3": "pw_hash", "4": "password_hash"})]
+"""A column that was left out was given another name, and a new one its own."""
+IN_STEPS: list[Look] = [(8, {"2": "password_hash"}), (8, {"2": "password_hash", "3": "pw_hash"})]
 UNSURE: list[Look] = [FIRST, RENAMED, AGAIN, BESIDE, (8, {"1": "id", "2": "pw_hash"})]
+
+NEXT: Look = (9, {"1": "id", "2": "pw_hash"})
 
 
 def left_out(*looks: Look) -> tuple[set[str], set[str]]:
@@ -76,6 +81,17 @@ def left_out(*looks: Look) -> tuple[set[str], set[str]]:
         ([*UNSURE, AWAY, (8, {"1": "id", "2": "pw_hash", "3": "secret"})], {"secret", "pw_hash"}),
         ([*UNSURE, (9, {"1": "id", "2": "pw_hash", "3": "secret"})], {"secret", "pw_hash"}),
         ([FIRST, RENAMED, AGAIN, BESIDE, (8, {"2": "pw_hash", "3": "secret"})], {"secret"}),
+        # So it stays through further tables, until the column itself is back.
+        ([*UNSURE, NEXT, (9, {"2": "pw_hash", "3": "secret"})], {"secret", "pw_hash"}),
+        ([*UNSURE, NEXT, BESIDE], {"secret", "pw_hash"}),
+        ([*UNSURE, NEXT, (7, {"3": "zz", "4": "pw_hash"})], {"zz", "pw_hash"}),
+        # Two are left out, one of them under the name that the other one had: each stays so.
+        (TWO, {"password_hash", "pw_hash"}),
+        ([*TWO, (8, {"3": "pw_hash", "4": "password_hash"})], {"password_hash", "pw_hash"}),
+        ([*TWO, AWAY, (8, {"3": "pw_hash", "4": "password_hash"})], {"password_hash", "pw_hash"}),
+        ([*TWO, *IN_STEPS], {"password_hash", "pw_hash"}),
+        ([*TWO, (8, {"1": "id"}), *IN_STEPS], {"password_hash", "pw_hash"}),
+        ([*TWO, (7, {"1": "id"}), (7, {"5": "pw_hash", "6": "password_hash"})], {"password_hash", "pw_hash"}),
         # Another table has had the place for a while, and a migration goes on with the former one.
         ([FIRST, RENAMED, (8, {"1": "id"}), (7, {"1": "id", "3": "zz"})], {"zz"}),
         ([FIRST, RENAMED, AWAY, (7, {"1": "id", "3": "zz"})], {"zz"}),
