@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import JSON, ForeignKey, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
@@ -140,11 +140,15 @@ class SourceTableEntry(Base):
     """Kafka's identity of the topic, as it was when the epoch began."""
     epoch: Mapped[int]
     table: Mapped[dict[str, Any]]
+    _read = cast("tuple[dict[str, Any], TableSchema] | None", None)
+    """What was read of ``table``: a look asks for the schemas of thousands of tables, and several times."""
 
     @property
     def schema(self) -> TableSchema:
         """Return the table's schema as the catalogue told it."""
-        return TableSchema.from_dict(self.table)
+        if self._read is None or self._read[0] is not self.table:
+            self._read = (self.table, TableSchema.from_dict(self.table))
+        return self._read[1]
 
 
 class SinkEntry(Base):

@@ -188,11 +188,14 @@ def begin_runs(context: Context, registry: Registry, kafka: Kafka, name: str) ->
     Raises:
         HeadraceError: When a run cannot begin now; the next call tries again.
     """
+    codes, runs = {found.code for found in standing(registry, name)}, active(registry, name)
+    if not runs and codes.isdisjoint((FIRST_LOAD, LEFT_TO_RUN, RESTARTED)):
+        return
     entry = registry.source(name)
     if entry.gap:
         return
     _tell_taken_in(context, registry, entry)
-    for run in active(registry, name):
+    for run in runs:
         if not there(context, run.id):  # who asked for it died before it was handed over
             hand_over(context, run)
     _begin_left(context, registry, kafka, entry)

@@ -52,7 +52,7 @@ from headrace.control.revival import Revival
 from headrace.control.unattended import moved_on
 from headrace.control.unfollowed import COLUMNS_CHANGED, unfollowed
 from headrace.control.verdicts import REFRESHED, State, Verdict, over, record, standing
-from headrace.model.errors import HeadraceError, StackError, UsageError
+from headrace.model.errors import HeadraceError, StackError
 from headrace.model.pasted import command
 from headrace.model.schema import TableId
 
@@ -81,53 +81,45 @@ def look_now(context: Context, name: str) -> list[Trouble]:
         SourceError: When the database does not answer.
     """
     registry = Registry(context.registry)
-    entry = registry.source(name)
-    capture = capture_of(context, entry)
-    watch = source_of(context, entry).watch(capture)
-    try:
-        return list(_look(context, registry, Kafka(context.kafka_bootstrap), entry, watch).troubles)
-    finally:
-        watch.close()
+    with between_looks(context, name):
+        entry = registry.source(name)
+        watch = source_of(context, entry).watch(capture_of(context, entry))
+        try:
+            return list(_look(context, registry, Kafka(context.kafka_bootstrap), entry, watch).troubles)
+        finally:
+            watch.close()
 
 
 def _look(context: Context, registry: Registry, kafka: Kafka, entry: SourceEntry, watch: Watch) -> Sight:
-    with between_looks(context, entry.name):
-        now = registry.source(entry.name)  # tables may have been taken out since
-        if not now.is_life_of(entry):
-            raise UsageError(
-                f"The source {entry.name} was made anew while it was looked at.",
-                code="SOURCE_CHANGED",
-                hint="Run the same command again.",
-            )
-        entry = now
-        with registry.reading() as session:
-            kept = session.get(WatchEntry, entry.name)
-        before = Emptied.of(kept.emptied if kept else {})
-        ends = ends_now(kafka, before)
-        began = time.monotonic()
-        sight = watch.look(kept.facts if kept else {})
-        if sight.gave_way:
-            _broken_off(registry, entry.name)
-        if sight.back:
-            at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-            registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
-        doubts = in_doubt(registry, entry, before, sight)
-        behind = _note(context, registry, entry, sight, doubts)
-        note_look(context, entry.name, time.monotonic() - began)
-        note_unfollowed(context.run, entry.name, behind)
-        read_ends(registry, kafka, entry)
-        beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
-        doubts = judged(registry, kafka, entry, before, doubts, sight)
-        if kept is None or misread or doubts != before.doubts or _news(kept, sight):
-            emptied = held(entry, before, ends, doubts, sight).as_dict()
-            with registry.begin() as session:
-                found = living(session, entry)
-                if found is not None:
-                    seen: dict[str, Any] = {"facts": dict(sight.facts), "others": listed(sight.others)}
-                    seen |= {"beats": beats, "emptied": emptied, "at_ms": now_ms()}
-                    session.merge(WatchEntry(source=entry.name, **seen))
-                    if found.left_out is None:  # a source of before that was noted
-                        found.left_out = listed(sight.others)
+    """Look once at a source, as it is registered since no other look is under way."""
+    with registry.reading() as session:
+        kept = session.get(WatchEntry, entry.name)
+    before = Emptied.of(kept.emptied if kept else {})
+    ends = ends_now(kafka, before)
+    began = time.monotonic()
+    sight = watch.look(kept.facts if kept else {})
+    if sight.gave_way:
+        _broken_off(registry, entry.name)
+    if sight.back:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        registry.gap(entry, f"{sight.back} (seen at {at} UTC)", anew=True)
+    doubts = in_doubt(registry, entry, before, sight)
+    behind = _note(context, registry, entry, sight, doubts)
+    note_look(context, entry.name, time.monotonic() - began)
+    note_unfollowed(context.run, entry.name, behind)
+    read_ends(registry, kafka, entry)
+    beats, misread = read_beats(context, registry, kafka, entry, kept.beats if kept else None)
+    doubts = judged(registry, kafka, entry, before, doubts, sight)
+    if kept is None or misread or doubts != before.doubts or _news(kept, sight):
+        emptied = held(entry, before, ends, doubts, sight).as_dict()
+        with registry.begin() as session:
+            found = living(session, entry)
+            if found is not None:
+                seen: dict[str, Any] = {"facts": dict(sight.facts), "others": listed(sight.others)}
+                seen |= {"beats": beats, "emptied": emptied, "at_ms": now_ms()}
+                session.merge(WatchEntry(source=entry.name, **seen))
+                if found.left_out is None:  # a source of before that was noted
+                    found.left_out = listed(sight.others)
     return sight
 
 
@@ -242,12 +234,13 @@ class _Guard(threading.Thread):
         while not self.over.wait(pause):
             self.began = time.monotonic()
             try:
-                entry = self._registry.source(self._source)
-                now = capture_of(self._context, entry)
-                if self._watch is None or now != capture:
-                    self._let_go()
-                    capture, self._watch = now, source_of(self._context, entry).watch(now)
-                sight = _look(self._context, self._registry, self._kafka, entry, self._watch)
+                with between_looks(self._context, self._source):
+                    entry = self._registry.source(self._source)
+                    now = capture_of(self._context, entry)
+                    if self._watch is None or now != capture:
+                        self._let_go()
+                        capture, self._watch = now, source_of(self._context, entry).watch(now)
+                    sight = _look(self._context, self._registry, self._kafka, entry, self._watch)
                 pause = LOOKS_EVERY_S
                 self._heed(entry, now, sight)
                 begin_runs(self._context, self._registry, self._kafka, entry.name)
@@ -301,7 +294,7 @@ class _Guard(threading.Thread):
         With ``goes_on`` a connector that rests is let read on where that is due.
         """
         self._looks += 1
-        if goes_on and not entry.gap:
+        if goes_on and not entry.gap and entry.loaded_ms is None:
             read_again(self._context, self._registry, self._kafka, entry.name)
         hold = sight.hold
         steady = hold.active and not hold.lost and not _elsewhere(entry, hold)

@@ -29,7 +29,7 @@ from tests.support.waiting import settle, until
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.stack,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1_800),
     pytest.mark.usefixtures("honest"),
 ]
 
