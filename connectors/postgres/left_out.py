@@ -49,11 +49,13 @@ class _Known:
             return True
         return name not in {self.columns[number] for number in self.columns.keys() - self.names.keys()}
 
-    def of_others(self, place: tuple[int, str], gone: Mapping[tuple[int, str], Sequence[str]]) -> set[str]:
-        """Return the names that other columns had at the last look, or when they were gone."""
+    def of_others(
+        self, place: tuple[int, str], gone: Mapping[tuple[int, str], Sequence[str]]
+    ) -> tuple[set[str], set[str]]:
+        """Return the names that other columns had at the last look, and those with which others went."""
         had = {name for number, name in self.columns.items() if (self.oid, number) != place}
         newest = {seen[-1] for other, seen in gone.items() if other != place}
-        return had | (newest - {gone[place][-1]})
+        return had, newest - {gone[place][-1]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,10 @@ class LeftOut:
         for place, seen in gone.items():
             had = [*(name for name in seen if name in names), *reversed(seen)]
             mine = [name for name in had if name in numbers and known.may_have(place, oid, name)]
-            others = known.of_others(place, gone)
-            mine.sort(key=others.__contains__)  # the others' own names come last, each in its order
+            there, went = known.of_others(place, gone)
+            mine.sort(key=(there | went).__contains__)  # the others' own names come last, each in its order
             here = numbers[mine[0]] if mine else None
-            if here is None or here in unsure or (place[0] != oid and mine[0] in others):
+            if here is None or here in unsure or mine[0] in (went if place[0] == oid else there | went):
                 left[_key(place, oid)] = seen
             if here is not None:
                 found[here] = _with(columns[here], [*seen, *found.get(here, ())])

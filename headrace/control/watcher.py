@@ -78,9 +78,11 @@ def look_now(context: Context, name: str) -> list[Trouble]:
     A run that reads tables anew calls it before it takes the time of its beginning.
 
     Raises:
+        UsageError: When there is no source of that name (``SOURCE_UNKNOWN``).
         SourceError: When the database does not answer.
     """
     registry = Registry(context.registry)
+    registry.source(name)  # no file is made for a name that nobody has
     with between_looks(context, name):
         entry = registry.source(name)
         watch = source_of(context, entry).watch(capture_of(context, entry))

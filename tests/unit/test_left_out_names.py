@@ -25,6 +25,7 @@ AWAY: Look = (None, {})
 TWO: list[Look] = [FIRST, RENAMED, (7, {"1": "id", "3": "pw_hash", "4": "password_hash"})]
 """A column that was left out was given another name, and a new one its own."""
 IN_STEPS: list[Look] = [(8, {"2": "password_hash"}), (8, {"2": "password_hash", "3": "pw_hash"})]
+AGAIN_IN_STEPS: list[Look] = [(7, {"5": "password_hash"}), (7, {"5": "password_hash", "6": "pw_hash"})]
 UNSURE: list[Look] = [FIRST, RENAMED, AGAIN, BESIDE, (8, {"1": "id", "2": "pw_hash"})]
 
 NEXT: Look = (9, {"1": "id", "2": "pw_hash"})
@@ -92,6 +93,7 @@ def left_out(*looks: Look) -> tuple[set[str], set[str]]:
         ([*TWO, *IN_STEPS], {"password_hash", "pw_hash"}),
         ([*TWO, (8, {"1": "id"}), *IN_STEPS], {"password_hash", "pw_hash"}),
         ([*TWO, (7, {"1": "id"}), (7, {"5": "pw_hash", "6": "password_hash"})], {"password_hash", "pw_hash"}),
+        ([*TWO, (7, {"1": "id"}), *AGAIN_IN_STEPS], {"password_hash", "pw_hash"}),
         # Another table has had the place for a while, and a migration goes on with the former one.
         ([FIRST, RENAMED, (8, {"1": "id"}), (7, {"1": "id", "3": "zz"})], {"zz"}),
         ([FIRST, RENAMED, AWAY, (7, {"1": "id", "3": "zz"})], {"zz"}),
