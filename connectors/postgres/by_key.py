@@ -15,7 +15,9 @@ __all__ = ["after", "condition", "goes_on_after", "same", "spelled"]
 
 _DATED = (LogicalType.DATE, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ)
 _TOLD = (LogicalType.INT16, LogicalType.INT32, LogicalType.INT64, LogicalType.UUID)
-"""Whose values the connector tells as Postgres reads them, in an order that nothing else decides."""
+"""Whose values the connector tells as Postgres reads them."""
+_TEXTS = ("text", "varchar")
+"""So it does those of these types. Others that are texts to us may be told, or compared, otherwise."""
 _YEAR = re.compile(r"([+-]?\d{4,})(-.*)", re.DOTALL)
 
 
@@ -65,11 +67,23 @@ def condition(schema: TableSchema, keys: Sequence[Key]) -> sql.Composed:
 
 
 def goes_on_after(schema: TableSchema) -> bool:
-    """Return whether a key that the connector tells says which rows of a table come after it."""
-    return len(schema.key) == 1 and schema.key_columns[0].type in _TOLD
+    """Return whether a key that the connector tells says which rows of a table come after it.
+
+    It reads in the order of the key's columns, and tells the value of the first. Rows without one come last.
+    A key that somebody has declared it may take in the order of the table's columns.
+    """
+    first = schema.key_columns[0]
+    if first is not next(column for column in schema.columns if column.name in schema.key):
+        return False
+    told = first.type in _TOLD or (first.type is LogicalType.TEXT and first.base in _TEXTS)
+    return told and not first.dimensions and not first.nullable
 
 
-def after(schema: TableSchema, key: str) -> sql.Composed:
-    """Return the condition that a row comes after a key that the connector has told."""
-    (column,) = schema.key_columns
-    return sql.SQL("{} > {}").format(sql.Identifier(column.name), sql.Literal(key))
+def after(schema: TableSchema, told: str) -> sql.Composed:
+    """Return the condition that a row comes after what the connector has told of a key.
+
+    Of a key of several columns that is the first one's value: the rows that share it are read once more.
+    """
+    first, *others = schema.key_columns
+    comes = sql.SQL(">=" if others else ">")
+    return sql.SQL("{} {} {}").format(sql.Identifier(first.name), comes, sql.Literal(told))

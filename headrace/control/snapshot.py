@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -114,32 +115,39 @@ class Told:
         """Return up to where tables are sent that are being read; nothing of those of which that is not sure.
 
         The connector tells the key with which a part ends when it has read it, and sends its rows before it
-        reads the next. One that has rested may read the last part once more; one that was started anew may
-        read many twice, so that what it has told before says nothing.
+        reads the next. Of a key of several columns it tells the first value, which many parts may share. One
+        that has rested may read the last part once more; one that was started anew may read many twice, so
+        that what it has told before says nothing.
 
         Args:
             signal: By which they were asked for.
 
         Returns:
-            Table → the text of the last key that is sent, and about how many parts are.
+            Table → the text of the last key that is sent, and about how many parts are up to its first row.
         """
         self._look()
         ends: dict[str, list[str]] = {}
         parts: dict[str, dict[str, int]] = {}
+        read, rested, last = Counter[str](), set[str](), dict[str, str]()
         for told in self._all:
             said: Mapping[str, Any] = told.get("additional_data") or {}
             kind, table = told.get("type"), str(said.get("current_collection_in_progress", ""))
             if told.get("aggregate_type") == INITIAL:  # the connector was started anew
                 ends.clear()
             elif told.get("id") == signal and kind == "RESUMED":
+                rested = {*ends}
                 for keys in ends.values():
                     del keys[-1:]
             elif told.get("id") == signal and kind == "IN_PROGRESS":
                 keys, key = ends.setdefault(table, []), str(said.get("last_processed_key"))
-                if keys[-1:] != [key]:  # else it has read the part once more, for the table's columns changed
+                known = parts.setdefault(table, {})
+                if not (table in rested and key == last.get(table)):  # else the part was read once more
+                    read[table] += 1
+                rested.discard(table)
+                last[table] = key
+                known.setdefault(key, read[table])
+                if keys[-1:] != [key]:
                     keys.append(key)
-                known = parts.setdefault(table, {})  # a part that is read once more counts once
-                known.setdefault(key, len(known) + 1)
         return {table: (keys[-2], parts[table][keys[-2]]) for table, keys in ends.items() if len(keys) > 1}
 
     def busy(self) -> str | None:

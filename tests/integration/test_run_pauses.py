@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 NAME = "halted"
-AISLES, ITEMS = TableId("public", "aisles"), TableId("public", "items")
+AISLES, ITEMS, VISITS = (TableId("public", name) for name in ("aisles", "items", "visits"))
 ITEMS_TOPIC = f"{NAME}.public.items"
 ROWS = 6_000
 FAST = ("--rows-per-second", "10000")
@@ -42,9 +42,11 @@ def mirror(stack: RunningStack) -> Iterator[Mirror]:
         "CREATE TABLE aisles (id int PRIMARY KEY)",
         "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL)",
         "CREATE TABLE others (id int PRIMARY KEY)",
+        "CREATE TABLE visits (shop text, number int, who text NOT NULL, PRIMARY KEY (shop, number))",
         "INSERT INTO aisles SELECT generate_series(1, 300)",
         f"INSERT INTO items SELECT i, 'n' || i FROM generate_series(1, {ROWS}) i",
         "INSERT INTO others SELECT generate_series(1, 10)",
+        r"INSERT INTO visits SELECT 'it''s \ ?' || i / 450, i, 'w' || i FROM generate_series(0, 5999) i",
         settings={"snapshot_chunk_rows": 200},
     ) as made:
         made.settle()
@@ -120,6 +122,34 @@ def test_a_paused_run_keeps_no_other_waiting_and_goes_on_where_it_was(mirror: Mi
     assert left <= sent < left + 300, "nor the half of a table; the ends of transactions count, too"
     until(lambda: not mirror.database.run(f"TABLE headrace.{NAME}_signal"))
     assert_equal(mirror)
+
+
+def test_so_does_one_that_is_at_a_table_whose_key_begins_with_a_text(mirror: Mirror) -> None:
+    """Nearly two thousand rows are read at two hundred a second, so that half of the table is read."""
+    mirror.database.run(
+        f"ALTER PUBLICATION headrace_{NAME} DROP TABLE visits",
+        "DELETE FROM visits WHERE number % 1000 = 7",
+        f"ALTER PUBLICATION headrace_{NAME} ADD TABLE visits",
+    )
+    topic = f"{NAME}.public.visits"
+    run = runs.start(mirror.context, NAME, tables=[VISITS], rows_per_second=200)
+    until(lambda: now(mirror, run).counts.get("read", {}).get(topic, 0) >= 1_800)
+    headrace(mirror.context, "resnapshot", "pause", run.id)
+    until(lambda: topic in now(mirror, run).plan.get("sent", {}))
+    shop, _ = now(mirror, run).plan["sent"][topic]
+    ((left,),) = mirror.database.run(f"SELECT count(*) FROM visits WHERE shop >= $key${shop}$key$")
+    assert left <= 5_994 - 450
+    kafka = Kafka(mirror.context.kafka_bootstrap)
+    before = kafka.ends([topic])
+    assert headrace(mirror.context, "resnapshot", "resume", run.id, *FAST)["state"] == "completed"
+    after = kafka.ends([topic])
+    sent = sum(after[place][1] - before[place][1] for place in before)
+    assert left <= sent < left + 300, "only what comes after it, and the rows of that shop, are read"
+    mirror.settle()
+    wanted = {(shop, str(number)) for shop, number in mirror.database.run("SELECT shop, number FROM visits")}
+    assert len(wanted) == 5_994
+    for name, rows in mirror.stored("visits").items():
+        assert {(str(row["shop"]), str(row["number"])) for row in rows.values()} == wanted, name
 
 
 def other(mirror: Mirror) -> str:

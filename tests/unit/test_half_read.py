@@ -35,6 +35,12 @@ def word(kind: str, about: str = BESIDE) -> dict[str, Any]:
         ([part(10), part(20), word("PAUSED"), word("RESUMED"), part(30), part(40)], {"public.t": ("30", 3)}),
         # As it does when the table's columns change.
         ([part(10), part(20), part(20)], {"public.t": ("10", 1)}),
+        # Of a key of several columns its first value is told; that of the last part is not sent whole.
+        ([part(7), part(7), part(7), part(8), part(9)], {"public.t": ("8", 4)}),
+        (
+            [part(7), part(7), word("PAUSED"), word("RESUMED"), part(7), part(8), part(9)],
+            {"public.t": ("8", 3)},
+        ),
         # What was started anew begins further before.
         ([part(10), part(20), part(30), word("SKIPPED", INITIAL)], {}),
         ([part(10), part(20), word("SKIPPED", INITIAL), part(20)], {}),
