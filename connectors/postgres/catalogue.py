@@ -104,7 +104,7 @@ _COLUMNS = with_natives(
     with_leaves("""
 WITH RECURSIVE resolved AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
-           native_of(a) AS native, a.atttypid AS type, a.atttypmod AS typmod,
+           native_of(a) AS native, a.atttypid AS type, a.atttypmod AS typmod, a.attcollation AS collation,
            false AS domain, w."full"
     FROM (
         -- Once for each table, not for each of its columns: OFFSET keeps it apart.
@@ -116,13 +116,14 @@ WITH RECURSIVE resolved AS (
   UNION ALL
     SELECT r.attrelid, r.attnum, r.attname, r.attnotnull, r.attgenerated, greatest(r.dimensions, t.typndims),
            r.native, t.typbasetype, CASE WHEN t.typtypmod = -1 THEN r.typmod ELSE t.typtypmod END,
-           true, r."full"
+           r.collation, true, r."full"
     FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
 )
 SELECT r.attrelid::bigint AS oid, r.attnum::int AS number, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
+       ARRAY[r.attnum::bigint, r.type::bigint, r.collation::bigint] AS ordered_by,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
        r."full"
 FROM resolved r
@@ -227,7 +228,8 @@ def read_tables(
 ) -> list[TableSchema]:
     """Return the tables' schemas in the order asked for.
 
-    ``extra["excluded"]`` names what is left out, ``extra["chosen"]`` which of it somebody chose.
+    ``extra["excluded"]`` names what is left out, ``extra["chosen"]`` which of it somebody chose;
+    ``extra["order"]`` has of each key column its number, type and collation: so rows are ordered by it.
 
     Args:
         connection: To the database.
@@ -252,7 +254,8 @@ def read_tables(
         captured = tuple(column for column in columns if column)
         try:
             chosen = tuple(row["name"] for row in described[table] if row["chosen"])
-            extra = {"excluded": left, "chosen": chosen}
+            order = {row["name"]: row["ordered_by"] for row in described[table] if row["in_key"]}
+            extra = {"excluded": left, "chosen": chosen, "order": [order.get(name) for name in key]}
             schema = TableSchema(table, captured, key, extra, declared=table in declared)
         except ValueError as error:
             raise SourceError(f"{error}.", code="SOURCE_NO_PRIMARY_KEY") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -81,6 +80,37 @@ def initial(kafka: Kafka, capture: Capture, since: int = 0) -> Snapshot:
     return told_by(one for one in told if one.get("aggregate_type") == INITIAL)
 
 
+@dataclass(slots=True)
+class _Parts:
+    """The parts of one table that the connector has told, of which the last one may not be sent yet."""
+
+    ends: list[str] = field(default_factory=list)
+    _count: int = 0
+    _up_to: dict[str, int] = field(default_factory=dict)
+    _again: str | None = None
+
+    def told(self, key: str, *, sure: bool) -> None:
+        """Add a part by the key with which it ends; unless ``sure``, what comes before it may not be sent."""
+        if key != self._again:  # else what has rested has read the part once more
+            self._count += 1
+        self._again = None
+        self._up_to.setdefault(key, self._count)
+        if key in self.ends:  # a part that shares the key, or one that is read once more
+            del self.ends[self.ends.index(key) + 1 :]
+        elif sure:
+            self.ends.append(key)
+
+    def rested(self) -> None:
+        """Take the last part for one that is not sent: it may be read once more."""
+        if self.ends:
+            self._again = self.ends.pop()
+
+    @property
+    def sent(self) -> tuple[str, int] | None:
+        """The last key that is sent, and about how many parts are up to its first row; None when none is."""
+        return (self.ends[-2], self._up_to[self.ends[-2]]) if len(self.ends) > 1 else None
+
+
 class Told:
     """What the connector has told of the snapshots that it reads beside the stream, from an offset on.
 
@@ -116,8 +146,9 @@ class Told:
 
         The connector tells the key with which a part ends when it has read it, and sends its rows before it
         reads the next. Of a key of several columns it tells the first value, which many parts may share. One
-        that has rested may read the last part once more; one that was started anew may read many twice, so
-        that what it has told before says nothing.
+        that has rested may read the last part once more, and one that reads on after a change of columns may
+        go further back; one that was started anew may read many twice, so that what it has told before says
+        nothing, and neither does the first part that it tells then.
 
         Args:
             signal: By which they were asked for.
@@ -126,29 +157,25 @@ class Told:
             Table → the text of the last key that is sent, and about how many parts are up to its first row.
         """
         self._look()
-        ends: dict[str, list[str]] = {}
-        parts: dict[str, dict[str, int]] = {}
-        read, rested, last = Counter[str](), set[str](), dict[str, str]()
+        parts: dict[str, _Parts] = {}
+        begun = anew = False
         for told in self._all:
-            said: Mapping[str, Any] = told.get("additional_data") or {}
-            kind, table = told.get("type"), str(said.get("current_collection_in_progress", ""))
+            kind = told.get("type")
             if told.get("aggregate_type") == INITIAL:  # the connector was started anew
-                ends.clear()
-            elif told.get("id") == signal and kind == "RESUMED":
-                rested = {*ends}
-                for keys in ends.values():
-                    del keys[-1:]
-            elif told.get("id") == signal and kind == "IN_PROGRESS":
-                keys, key = ends.setdefault(table, []), str(said.get("last_processed_key"))
-                known = parts.setdefault(table, {})
-                if not (table in rested and key == last.get(table)):  # else the part was read once more
-                    read[table] += 1
-                rested.discard(table)
-                last[table] = key
-                known.setdefault(key, read[table])
-                if keys[-1:] != [key]:
-                    keys.append(key)
-        return {table: (keys[-2], parts[table][keys[-2]]) for table, keys in ends.items() if len(keys) > 1}
+                parts, anew = {}, begun
+                continue
+            if told.get("id") != signal:
+                continue
+            begun = True
+            if kind == "RESUMED":
+                for known in parts.values():
+                    known.rested()
+            elif kind == "IN_PROGRESS":
+                said: Mapping[str, Any] = told.get("additional_data") or {}
+                table = str(said.get("current_collection_in_progress", ""))
+                parts.setdefault(table, _Parts()).told(str(said.get("last_processed_key")), sure=not anew)
+                anew = False
+        return {table: known.sent for table, known in parts.items() if known.sent is not None}
 
     def busy(self) -> str | None:
         """Return by which signal a snapshot was asked for that is not over; None when none is."""

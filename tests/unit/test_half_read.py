@@ -41,6 +41,10 @@ def word(kind: str, about: str = BESIDE) -> dict[str, Any]:
             [part(7), part(7), word("PAUSED"), word("RESUMED"), part(7), part(8), part(9)],
             {"public.t": ("8", 3)},
         ),
+        # What reads on after a change of columns may go back to before it.
+        ([part(10), part(20), part(30), part(20)], {"public.t": ("10", 1)}),
+        ([word("STARTED"), word("SKIPPED", INITIAL), part(30), part(5)], {}),
+        ([word("STARTED", INITIAL), part(10), part(20)], {"public.t": ("10", 1)}),
         # What was started anew begins further before.
         ([part(10), part(20), part(30), word("SKIPPED", INITIAL)], {}),
         ([part(10), part(20), word("SKIPPED", INITIAL), part(20)], {}),

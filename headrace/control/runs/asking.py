@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from connectors.base import Capture, Source
 from connectors.registry import goes_on_after
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger("headrace")
+
+_Sent = dict[str, tuple[str, int]]
+"""Topic → the last key that is sent, and about how many rows were sent up to it."""
 
 STOPPED_WITHIN_S = 20.0
 _POLL_S = 0.3
@@ -139,7 +143,8 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
             "done": [],
             "failed": [],
         }
-        plan["columns"] = _columns(job, source, capture)
+        now = _now(job, source, capture)
+        plan |= {"columns": _columns(now), "orders": _orders(job, now)}
         run = change(job.registry, job.name, plan, phase=Phase.READING, begun_ms=begun_ms, counts={})
         hit("run.noted", "")
     wanted = asked_for(job, run)
@@ -149,7 +154,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         if (keys := run.plan.get("again", {}).get(table.topic))
     }
     if wanted:
-        sent = run.plan.get("sent", {})
+        sent = _still_sent(job, source, capture, run.plan.get("sent", {}))
         after = {t.schema.table: sent[t.topic][0] for t in wanted if t.topic in sent}
         source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows, after)
     hit("run.requested", "")
@@ -179,20 +184,49 @@ def ask_again(job: Job, rows: Mapping[str, Sequence[Key]]) -> None:
     change(job.registry, job.name, {"again": again, **unasked(job.name)})
 
 
-def _columns(job: Job, source: Source, capture: Capture) -> dict[str, list[str]]:
-    """Return topic → the columns that the database has now of each of the run's tables."""
+def _now(job: Job, source: Source, capture: Capture) -> Capture:
+    """Return the run's tables as the database has them now."""
     mine = tuple(table.schema for table in job.tables(job.run))
-    now = capture_now(source, replace(capture, tables=mine))
+    return capture_now(source, replace(capture, tables=mine))
+
+
+def _columns(now: Capture) -> dict[str, list[str]]:
+    """Return topic → the columns that a table has."""
     return {
         now.topic(schema.table): [*schema.by_name, *schema.extra.get("excluded", ())] for schema in now.tables
     }
+
+
+def _orders(job: Job, now: Capture) -> dict[str, list[Any]]:
+    """Return topic → in which order rows are read, where the last key that was told says which are left.
+
+    So it does while the key is the one that is registered: by that it is asked for what comes after.
+    """
+    keys = {table.topic: table.schema.key for table in job.tables(job.run)}
+    return {
+        topic: [list(schema.key), schema.extra.get("order")]
+        for schema in now.tables
+        if keys[topic := now.topic(schema.table)] == schema.key and goes_on_after(job.source.kind, schema)
+    }
+
+
+def _still_sent(job: Job, source: Source, capture: Capture, sent: _Sent) -> _Sent:
+    """Return of what is sent that whose tables are still read in the order in which they were."""
+    if not sent:
+        return {}
+    try:
+        now = _orders(job, _now(job, source, capture))
+    except SourceError:  # a table is gone, or has no key just now
+        return {}
+    before = job.run.plan.get("orders", {})
+    return {topic: one for topic, one in sent.items() if topic in before and before[topic] == now.get(topic)}
 
 
 def lost_columns(job: Job, source: Source, capture: Capture) -> bool:
     """Return whether a table has lost a column since the run has asked."""
     before: dict[str, list[str]] = job.run.plan.get("columns", {})
     try:
-        now = _columns(job, source, capture)
+        now = _columns(_now(job, source, capture))
     except SourceError as error:
         if error.code in ("SOURCE_TABLE_MISSING", "SOURCE_NO_PRIMARY_KEY"):
             return False  # reading once more would not mend that
@@ -206,10 +240,11 @@ def sent_of(
     capture: Capture,
     tables: Sequence[SourceTableEntry],
     told: Mapping[str, tuple[str, int]],
-) -> dict[str, tuple[str, int]]:
+) -> _Sent:
     """Return from where on tables that are half read are to be read when the run goes on.
 
-    A part is read once more when the columns change meanwhile; such a table is read from its beginning.
+    A part is read once more when the columns change meanwhile; such a table is read from its beginning. So is
+    one whose rows come in another order now: the connector has told a key of the former one.
 
     Args:
         job: The run.
@@ -221,9 +256,9 @@ def sent_of(
     Returns:
         Topic → the last key, and about how many rows were sent up to it.
     """
-    sent: dict[str, tuple[str, int]] = dict(job.run.plan.get("sent", {}))
+    sent: _Sent = dict(job.run.plan.get("sent", {}))
     try:
-        now = _columns(job, source, capture)
+        now = _columns(_now(job, source, capture))
     except SourceError:  # a table is gone, or has no key just now
         return {}
     before, part = job.run.plan.get("columns", {}), settings_of(job.source).snapshot_chunk_rows
@@ -231,9 +266,9 @@ def sent_of(
         topic, end = table.topic, told.get(str(table.schema.table))
         if before.get(topic) != now.get(topic):
             sent.pop(topic, None)
-        elif end is not None and goes_on_after(job.source.kind, table.schema):
+        elif end is not None:
             sent[topic] = end[0], (sent[topic][1] if topic in sent else 0) + end[1] * part
-    return sent
+    return _still_sent(job, source, capture, sent)
 
 
 def first_marks(job: Job, table: SourceTableEntry) -> list[int]:
