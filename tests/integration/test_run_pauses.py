@@ -124,25 +124,38 @@ def test_a_paused_run_keeps_no_other_waiting_and_goes_on_where_it_was(mirror: Mi
     assert_equal(mirror)
 
 
+def at_visits(mirror: Mirror) -> ResnapshotEntry:
+    """Return a run that has read a third of a table."""
+    run = runs.start(mirror.context, NAME, tables=[VISITS], rows_per_second=200)
+    until(lambda: now(mirror, run).counts.get("read", {}).get(VISITS_TOPIC, 0) >= 1_800)
+    return run
+
+
 def halted_at_visits(mirror: Mirror) -> tuple[ResnapshotEntry, str]:
     """Return a paused run that has read a third of a table, and how the last key that it has sent begins."""
-    run, topic = runs.start(mirror.context, NAME, tables=[VISITS], rows_per_second=200), VISITS_TOPIC
-    until(lambda: now(mirror, run).counts.get("read", {}).get(topic, 0) >= 1_800)
+    run, topic = at_visits(mirror), VISITS_TOPIC
     headrace(mirror.context, "resnapshot", "pause", run.id)
     until(lambda: topic in now(mirror, run).plan.get("sent", {}))
     return now(mirror, run), str(now(mirror, run).plan["sent"][topic][0])
 
 
-def sent_when_it_goes_on(mirror: Mirror, run: ResnapshotEntry) -> int:
+def sent_until_it_is_over(mirror: Mirror, *command: str) -> int:
+    """Return how many records come while a command waits for a run; then the stores have all rows."""
     kafka = Kafka(mirror.context.kafka_bootstrap)
     before = kafka.ends([VISITS_TOPIC])
-    assert headrace(mirror.context, "resnapshot", "resume", run.id, *FAST)["state"] == "completed"
+    assert headrace(mirror.context, "resnapshot", *command)["state"] == "completed"
     after = kafka.ends([VISITS_TOPIC])
     wanted = {(shop, str(number)) for shop, number in mirror.database.run("SELECT shop, number FROM visits")}
     assert len(wanted) == 5_994
     for name, rows in mirror.stored("visits").items():
         assert {(str(row["shop"]), str(row["number"])) for row in rows.values()} == wanted, name
     return sum(after[place][1] - before[place][1] for place in before)
+
+
+def heal(mirror: Mirror) -> None:
+    """Read the table once more, for what was seen of it since the run before began."""
+    headrace(mirror.context, "resnapshot", NAME, "public.visits")
+    mirror.settle()
 
 
 def test_so_does_one_that_is_at_a_table_whose_key_begins_with_a_text(mirror: Mirror) -> None:
@@ -155,7 +168,7 @@ def test_so_does_one_that_is_at_a_table_whose_key_begins_with_a_text(mirror: Mir
     run, shop = halted_at_visits(mirror)
     ((left,),) = mirror.database.run(f"SELECT count(*) FROM visits WHERE shop >= $key${shop}$key$")
     assert left <= 5_994 - 450
-    sent = sent_when_it_goes_on(mirror, run)
+    sent = sent_until_it_is_over(mirror, "resume", run.id, *FAST)
     assert left <= sent < left + 300, "only what comes after it, and the rows of that shop, are read"
 
 
@@ -172,9 +185,16 @@ def test_a_table_whose_rows_come_in_another_order_by_then_is_read_whole(
     """As long as the one before. Rows that come before the last key now, and came after it, are not sent."""
     run, _ = halted_at_visits(mirror)
     mirror.database.run(statement)
-    assert sent_when_it_goes_on(mirror, run) >= 5_994
-    headrace(mirror.context, "resnapshot", NAME, "public.visits")  # of what was seen since that run began
-    mirror.settle()
+    assert sent_until_it_is_over(mirror, "resume", run.id, *FAST) >= 5_994
+    heal(mirror)
+
+
+def test_one_whose_rows_come_in_another_order_while_it_is_read_is_read_once_more(mirror: Mirror) -> None:
+    """The table is read at two hundred rows a second, and then all of it once more."""
+    run = at_visits(mirror)
+    mirror.database.run('ALTER TABLE visits ALTER shop TYPE text COLLATE "POSIX"')
+    assert sent_until_it_is_over(mirror, "wait", run.id) >= 5_994 + 3_000
+    heal(mirror)
 
 
 def other(mirror: Mirror) -> str:

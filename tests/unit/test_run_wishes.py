@@ -377,7 +377,7 @@ def test_a_run_that_rests_while_the_database_does_not_answer_is_stopped_once_it_
     monkeypatch.setattr(reading, "source_of", lambda *_: Database())
     monkeypatch.setattr(reading, "capture_of", lambda *_: None)
     monkeypatch.setattr(reading, "Told", Silent)
-    for name in ("_watch", "lost_columns", "_key_is_back", "refuse_hidden"):
+    for name in ("_watch", "read_otherwise", "_key_is_back", "refuse_hidden"):
         monkeypatch.setattr(reading, name, lambda *_: False)
     monkeypatch.setattr(reading, "time", shop.time)
     shop.context.run.mkdir(parents=True, exist_ok=True)

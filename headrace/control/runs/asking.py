@@ -35,7 +35,7 @@ __all__ = [
     "ask_again",
     "asked_for",
     "first_marks",
-    "lost_columns",
+    "read_otherwise",
     "refuse_hidden",
     "sent_of",
     "unasked",
@@ -143,8 +143,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
             "done": [],
             "failed": [],
         }
-        now = _now(job, source, capture)
-        plan |= {"columns": _columns(now), "orders": _orders(job, now)}
+        plan["columns"] = _columns(_now(job, source, capture))
         run = change(job.registry, job.name, plan, phase=Phase.READING, begun_ms=begun_ms, counts={})
         hit("run.noted", "")
     wanted = asked_for(job, run)
@@ -154,7 +153,8 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         if (keys := run.plan.get("again", {}).get(table.topic))
     }
     if wanted:
-        sent = _still_sent(job, source, capture, run.plan.get("sent", {}))
+        orders, sent = _still_sent(job, source, capture, run.plan.get("sent", {}))
+        change(job.registry, job.name, {"orders": orders, "sent": sent})
         after = {t.schema.table: sent[t.topic][0] for t in wanted if t.topic in sent}
         source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows, after)
     hit("run.requested", "")
@@ -197,41 +197,42 @@ def _columns(now: Capture) -> dict[str, list[str]]:
     }
 
 
-def _orders(job: Job, now: Capture) -> dict[str, list[Any]]:
-    """Return topic → in which order rows are read, where the last key that was told says which are left.
+def _orders(now: Capture) -> dict[str, list[Any]]:
+    """Return topic → in which order the rows of a table are read."""
+    return {now.topic(schema.table): [list(schema.key), schema.extra.get("order")] for schema in now.tables}
 
-    So it does while the key is the one that is registered: by that it is asked for what comes after.
+
+def _still_sent(
+    job: Job, source: Source, capture: Capture, sent: _Sent
+) -> tuple[dict[str, list[Any]], _Sent]:
+    """Return in which order tables are read now, and what is sent of those that were read so until now.
+
+    The key of a table has to be the one that is registered: by that it is asked for what comes after.
     """
-    keys = {table.topic: table.schema.key for table in job.tables(job.run)}
-    return {
-        topic: [list(schema.key), schema.extra.get("order")]
-        for schema in now.tables
-        if keys[topic := now.topic(schema.table)] == schema.key and goes_on_after(job.source.kind, schema)
-    }
-
-
-def _still_sent(job: Job, source: Source, capture: Capture, sent: _Sent) -> _Sent:
-    """Return of what is sent that whose tables are still read in the order in which they were."""
-    if not sent:
-        return {}
     try:
-        now = _orders(job, _now(job, source, capture))
+        now = _now(job, source, capture)
     except SourceError:  # a table is gone, or has no key just now
-        return {}
-    before = job.run.plan.get("orders", {})
-    return {topic: one for topic, one in sent.items() if topic in before and before[topic] == now.get(topic)}
+        return {}, {}
+    orders, before, kind = _orders(now), job.run.plan.get("orders", {}), job.source.kind
+    keys = {table.topic: table.schema.key for table in job.tables(job.run)}
+    told = {now.topic(schema.table): schema for schema in now.tables if goes_on_after(kind, schema)}
+    same = {topic for topic, one in told.items() if keys.get(topic) == one.key}
+    return orders, {t: one for t, one in sent.items() if t in same and before.get(t) == orders[t]}
 
 
-def lost_columns(job: Job, source: Source, capture: Capture) -> bool:
-    """Return whether a table has lost a column since the run has asked."""
-    before: dict[str, list[str]] = job.run.plan.get("columns", {})
+def read_otherwise(job: Job, source: Source, capture: Capture) -> bool:
+    """Return whether a table has lost a column, or has another order of rows, since the run has asked."""
+    columns: dict[str, list[str]] = job.run.plan.get("columns", {})
+    orders: dict[str, list[Any]] = job.run.plan.get("orders", {})
     try:
-        now = _columns(_now(job, source, capture))
+        now = _now(job, source, capture)
     except SourceError as error:
         if error.code in ("SOURCE_TABLE_MISSING", "SOURCE_NO_PRIMARY_KEY"):
             return False  # reading once more would not mend that
         raise
-    return any(not set(names) <= set(now.get(topic, names)) for topic, names in before.items())
+    there, ordered = _columns(now), _orders(now)
+    lost = any(not set(names) <= set(there.get(topic, names)) for topic, names in columns.items())
+    return lost or any(order != ordered.get(topic, order) for topic, order in orders.items())
 
 
 def sent_of(
@@ -268,7 +269,7 @@ def sent_of(
             sent.pop(topic, None)
         elif end is not None:
             sent[topic] = end[0], (sent[topic][1] if topic in sent else 0) + end[1] * part
-    return _still_sent(job, source, capture, sent)
+    return _still_sent(job, source, capture, sent)[1]
 
 
 def first_marks(job: Job, table: SourceTableEntry) -> list[int]:

@@ -23,7 +23,7 @@ from headrace.control.runs.asking import (
     ask,
     ask_again,
     asked_for,
-    lost_columns,
+    read_otherwise,
     refuse_hidden,
     sent_of,
     unasked,
@@ -93,7 +93,7 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
                 change(job.registry, job.name, {"done": sorted(topics_of(job.run))})
             hit("run.read", "")
             refuse_hidden(job)
-            if not lost_columns(job, source, capture):
+            if not read_otherwise(job, source, capture):
                 if not (rows := untold.rows()):
                     break
                 ask_again(job, rows)
@@ -103,13 +103,14 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
             change(job.registry, job.name, {"asked": False})
             raise
         except SourceError as error:
-            if not (lost_columns(job, source, capture) or _key_is_back(job, source, capture, error)):
+            if not (read_otherwise(job, source, capture) or _key_is_back(job, source, capture, error)):
                 if isinstance(error, TablesUnread) and leave_out(job, source, error.tables):
                     _take_back(job, source, capture)
                     continue
                 refuse_hidden(job)  # the cause, where it still stands, says more than what came of it
                 raise
-        # A column that goes ends the reading of a chunk, or moves the values behind it to other columns.
+        # A column that goes ends the reading of a chunk, or moves the values behind it to other columns. In
+        # another order some rows come before what is read, and came after it.
         change(job.registry, job.name, {"marks": {}, "asked": False})
         untold = Untold(job, source.whole_rows)
     kafka, run = job.kafka, job.run
