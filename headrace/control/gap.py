@@ -96,8 +96,10 @@ def gap_between(
     # Connect reads the positions of all sources to tell one. Of a connector that moves on it is only kept.
     asked = acts or state.at_rest
     read = delivered(connect, entry) if asked else entry.read
-    if back := went_back(entry, hold, read, at_rest=state.at_rest):
-        return back
+    if went_back(entry, hold, read, at_rest=state.at_rest):
+        # It may have delivered what was written since the log was looked at, and have come to rest.
+        now = source_of(context, entry).hold(capture_of(context, entry))
+        return "" if moved(entry, now) else went_back(entry, now, read, at_rest=state.at_rest)
     if not state.at_rest or hold.confirmed is None:
         # A worker that has just started knows neither the connector nor its position yet.
         note_position(registry, entry, hold, read, asked=asked)
