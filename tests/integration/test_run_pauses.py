@@ -146,6 +146,7 @@ def sent_until_it_is_over(mirror: Mirror, *command: str) -> int:
     assert headrace(mirror.context, "resnapshot", *command)["state"] == "completed"
     after = kafka.ends([VISITS_TOPIC])
     wanted = {(shop, str(number)) for shop, number in mirror.database.run("SELECT shop, number FROM visits")}
+    assert len(wanted) >= 5_994
     for name, rows in mirror.stored("visits").items():
         assert {(str(row["shop"]), str(row["number"])) for row in rows.values()} == wanted, name
     return sum(after[place][1] - before[place][1] for place in before)

@@ -153,7 +153,10 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         if (keys := run.plan.get("again", {}).get(table.topic))
     }
     if wanted:
-        orders, sent = _still_sent(job, source, capture, run.plan.get("sent", {}))
+        try:
+            orders, sent = _still_sent(job, _now(job, source, capture), run.plan.get("sent", {}))
+        except SourceError:  # a table is gone, or has no key just now
+            orders, sent = {}, {}
         change(job.registry, job.name, {"orders": orders, "sent": sent})
         after = {t.schema.table: sent[t.topic][0] for t in wanted if t.topic in sent}
         source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows, after)
@@ -202,17 +205,11 @@ def _orders(now: Capture) -> dict[str, list[Any]]:
     return {now.topic(schema.table): [list(schema.key), schema.extra.get("order")] for schema in now.tables}
 
 
-def _still_sent(
-    job: Job, source: Source, capture: Capture, sent: _Sent
-) -> tuple[dict[str, list[Any]], _Sent]:
+def _still_sent(job: Job, now: Capture, sent: _Sent) -> tuple[dict[str, list[Any]], _Sent]:
     """Return in which order tables are read now, and what is sent of those that were read so until now.
 
     The key of a table has to be the one that is registered: by that it is asked for what comes after.
     """
-    try:
-        now = _now(job, source, capture)
-    except SourceError:  # a table is gone, or has no key just now
-        return {}, {}
     orders, before, kind = _orders(now), job.run.plan.get("orders", {}), job.source.kind
     keys = {table.topic: table.schema.key for table in job.tables(job.run)}
     told = {now.topic(schema.table): schema for schema in now.tables if goes_on_after(kind, schema)}
@@ -259,17 +256,18 @@ def sent_of(
     """
     sent: _Sent = dict(job.run.plan.get("sent", {}))
     try:
-        now = _columns(_now(job, source, capture))
+        now = _now(job, source, capture)
     except SourceError:  # a table is gone, or has no key just now
         return {}
-    before, part = job.run.plan.get("columns", {}), settings_of(job.source).snapshot_chunk_rows
+    before, there = job.run.plan.get("columns", {}), _columns(now)
+    part = settings_of(job.source).snapshot_chunk_rows
     for table in tables:
         topic, end = table.topic, told.get(str(table.schema.table))
-        if before.get(topic) != now.get(topic):
+        if before.get(topic) != there.get(topic):
             sent.pop(topic, None)
         elif end is not None:
             sent[topic] = end[0], (sent[topic][1] if topic in sent else 0) + end[1] * part
-    return _still_sent(job, source, capture, sent)[1]
+    return _still_sent(job, now, sent)[1]
 
 
 def first_marks(job: Job, table: SourceTableEntry) -> list[int]:
