@@ -123,7 +123,9 @@ WITH RECURSIVE resolved AS (
 SELECT r.attrelid::bigint AS oid, r.attnum::int AS number, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
-       ARRAY[r.attnum::bigint, r.type::bigint, r.collation::bigint] AS ordered_by,
+       -- Whole numbers of every size are in one order, and so are texts of any length.
+       ARRAY[r.attnum::bigint, CASE WHEN r.type IN (20, 21, 23) THEN 20 WHEN r.type = 1043 THEN 25
+                               ELSE r.type::bigint END, r.collation::bigint] AS ordered_by,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
        r."full"
 FROM resolved r

@@ -90,16 +90,24 @@ def gap_between(
         return after_failover(context, connect, entry, hold, state, acts=acts)
     if acts:
         keep_fence(context, connect, entry)
-    if entry.loaded_ms is None:
-        return ""
+    return "" if entry.loaded_ms is None else _missed(context, connect, entry, hold, state, acts=acts)
+
+
+def _missed(
+    context: Context, connect: Connect, entry: SourceEntry, hold: Hold, state: ConnectorState, *, acts: bool
+) -> str:
+    """Return why what the connector has delivered and what the log has do not meet."""
     registry = Registry(context.registry)
     # Connect reads the positions of all sources to tell one. Of a connector that moves on it is only kept.
     asked = acts or state.at_rest
     read = delivered(connect, entry) if asked else entry.read
+    if back := went_back(entry, hold, None, at_rest=False):
+        return back
     if went_back(entry, hold, read, at_rest=state.at_rest):
         # It may have delivered what was written since the log was looked at, and have come to rest.
         now = source_of(context, entry).hold(capture_of(context, entry))
-        return "" if moved(entry, now) else went_back(entry, now, read, at_rest=state.at_rest)
+        back = "" if moved(entry, now) else went_back(entry, now, read, at_rest=state.at_rest)
+        return back or gap_between(context, connect, entry, now, state, acts=acts)
     if not state.at_rest or hold.confirmed is None:
         # A worker that has just started knows neither the connector nor its position yet.
         note_position(registry, entry, hold, read, asked=asked)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 from connectors.base import Capture, Source
-from connectors.registry import goes_on_after
-from headrace.control.capture import capture_now, settings_of, source_of
+from headrace.control.capture import source_of
 from headrace.control.first_load import note_loaded
 from headrace.control.fitness import in_words_of, unfit_now
 from headrace.control.opened import opened_sink
@@ -19,6 +16,7 @@ from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEnt
 from headrace.control.runs.job import Job
 from headrace.control.runs.left_out import TablesUnread, leave_out, tell, why_unfit
 from headrace.control.runs.repository import Phase, active, change
+from headrace.control.runs.shapes import columns_now, orders_now
 from headrace.control.runs.start import marks_of
 from headrace.control.snapshot import Told
 from headrace.control.verdicts import LEFT_OUT, LEFT_TO_RUN, standing
@@ -35,17 +33,12 @@ __all__ = [
     "ask_again",
     "asked_for",
     "first_marks",
-    "read_otherwise",
     "refuse_hidden",
-    "sent_of",
     "unasked",
     "until_confirmed",
 ]
 
 _log = logging.getLogger("headrace")
-
-_Sent = dict[str, tuple[str, int]]
-"""Topic → the last key that is sent, and about how many rows were sent up to it."""
 
 STOPPED_WITHIN_S = 20.0
 _POLL_S = 0.3
@@ -142,26 +135,25 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
             "sent": {},
             "done": [],
             "failed": [],
+            "orders": {},
+            "columns": columns_now(job, source, capture),
         }
-        plan["columns"] = _columns(_now(job, source, capture))
         run = change(job.registry, job.name, plan, phase=Phase.READING, begun_ms=begun_ms, counts={})
         hit("run.noted", "")
-    wanted = asked_for(job, run)
+    wanted, again = asked_for(job, run), run.plan.get("again", {})
     rows = {
         table.schema.table: [Key.of(parts) for parts in keys]
         for table in wanted
-        if (keys := run.plan.get("again", {}).get(table.topic))
+        if (keys := again.get(table.topic))
     }
     if wanted:
-        try:
-            orders, sent = _still_sent(job, _now(job, source, capture), run.plan.get("sent", {}))
-        except SourceError:  # a table is gone, or has no key just now
-            orders, sent = {}, {}
-        change(job.registry, job.name, {"orders": orders, "sent": sent})
+        orders, sent = orders_now(job, source, capture, [table for table in wanted if not again])
+        # Whoever dies from here on may have asked, and rows may come in another order when another goes on.
+        change(job.registry, job.name, {"orders": orders, "sent": sent, "stopping": True})
         after = {t.schema.table: sent[t.topic][0] for t in wanted if t.topic in sent}
         source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows, after)
     hit("run.requested", "")
-    change(job.registry, job.name, {"asked": True})
+    change(job.registry, job.name, {"asked": True, "stopping": False})
     hit("run.asked", "")
 
 
@@ -185,89 +177,6 @@ def ask_again(job: Job, rows: Mapping[str, Sequence[Key]]) -> None:
     """Have only these rows of some topics be asked for the next time."""
     again = {topic: [list(key.parts) for key in keys] for topic, keys in rows.items()}
     change(job.registry, job.name, {"again": again, **unasked(job.name)})
-
-
-def _now(job: Job, source: Source, capture: Capture) -> Capture:
-    """Return the run's tables as the database has them now."""
-    mine = tuple(table.schema for table in job.tables(job.run))
-    return capture_now(source, replace(capture, tables=mine))
-
-
-def _columns(now: Capture) -> dict[str, list[str]]:
-    """Return topic → the columns that a table has."""
-    return {
-        now.topic(schema.table): [*schema.by_name, *schema.extra.get("excluded", ())] for schema in now.tables
-    }
-
-
-def _orders(now: Capture) -> dict[str, list[Any]]:
-    """Return topic → in which order the rows of a table are read."""
-    return {now.topic(schema.table): [list(schema.key), schema.extra.get("order")] for schema in now.tables}
-
-
-def _still_sent(job: Job, now: Capture, sent: _Sent) -> tuple[dict[str, list[Any]], _Sent]:
-    """Return in which order tables are read now, and what is sent of those that were read so until now.
-
-    The key of a table has to be the one that is registered: by that it is asked for what comes after.
-    """
-    orders, before, kind = _orders(now), job.run.plan.get("orders", {}), job.source.kind
-    keys = {table.topic: table.schema.key for table in job.tables(job.run)}
-    told = {now.topic(schema.table): schema for schema in now.tables if goes_on_after(kind, schema)}
-    same = {topic for topic, one in told.items() if keys.get(topic) == one.key}
-    return orders, {t: one for t, one in sent.items() if t in same and before.get(t) == orders[t]}
-
-
-def read_otherwise(job: Job, source: Source, capture: Capture) -> bool:
-    """Return whether a table has lost a column, or has another order of rows, since the run has asked."""
-    columns: dict[str, list[str]] = job.run.plan.get("columns", {})
-    orders: dict[str, list[Any]] = job.run.plan.get("orders", {})
-    try:
-        now = _now(job, source, capture)
-    except SourceError as error:
-        if error.code in ("SOURCE_TABLE_MISSING", "SOURCE_NO_PRIMARY_KEY"):
-            return False  # reading once more would not mend that
-        raise
-    there, ordered = _columns(now), _orders(now)
-    lost = any(not set(names) <= set(there.get(topic, names)) for topic, names in columns.items())
-    return lost or any(order != ordered.get(topic, order) for topic, order in orders.items())
-
-
-def sent_of(
-    job: Job,
-    source: Source,
-    capture: Capture,
-    tables: Sequence[SourceTableEntry],
-    told: Mapping[str, tuple[str, int]],
-) -> _Sent:
-    """Return from where on tables that are half read are to be read when the run goes on.
-
-    A part is read once more when the columns change meanwhile; such a table is read from its beginning. So is
-    one whose rows come in another order now: the connector has told a key of the former one.
-
-    Args:
-        job: The run.
-        source: Its database.
-        capture: What is captured of it.
-        tables: Those that the connector was asked for.
-        told: Table → the last key that is sent, and how many parts are.
-
-    Returns:
-        Topic → the last key, and about how many rows were sent up to it.
-    """
-    sent: _Sent = dict(job.run.plan.get("sent", {}))
-    try:
-        now = _now(job, source, capture)
-    except SourceError:  # a table is gone, or has no key just now
-        return {}
-    before, there = job.run.plan.get("columns", {}), _columns(now)
-    part = settings_of(job.source).snapshot_chunk_rows
-    for table in tables:
-        topic, end = table.topic, told.get(str(table.schema.table))
-        if before.get(topic) != there.get(topic):
-            sent.pop(topic, None)
-        elif end is not None:
-            sent[topic] = end[0], (sent[topic][1] if topic in sent else 0) + end[1] * part
-    return _still_sent(job, now, sent)[1]
 
 
 def first_marks(job: Job, table: SourceTableEntry) -> list[int]:
@@ -336,9 +245,6 @@ def _until_quiet(job: Job, source: Source, capture: Capture) -> None:
     told, stopped, since = Told(job.kafka, capture, 0), "", time.monotonic()
     while (busy := told.busy()) is not None and time.monotonic() - since < _QUIET_S:
         job.heed()
-        plan = job.run.plan
-        if plan["marks"] and busy == plan.get("signal"):
-            break  # who worked on the run before died when it had asked, and had not noted that
         if told.news:
             since = time.monotonic()
         if busy != stopped and _left_behind(job, busy):

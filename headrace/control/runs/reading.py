@@ -23,9 +23,7 @@ from headrace.control.runs.asking import (
     ask,
     ask_again,
     asked_for,
-    read_otherwise,
     refuse_hidden,
-    sent_of,
     unasked,
 )
 from headrace.control.runs.job import Aborted, Job
@@ -42,6 +40,7 @@ from headrace.control.runs.repository import (
     topics_of,
 )
 from headrace.control.runs.shadowing import give_up
+from headrace.control.runs.shapes import read_otherwise, sent_now
 from headrace.control.runs.start import MAX_LATENCY_MS, marks_of
 from headrace.control.runs.untold import Untold
 from headrace.control.runs.wishes import ending, may_rest, want_end
@@ -79,6 +78,9 @@ def read(job: Job) -> None:
 def _read(job: Job, source: Source, capture: Capture) -> bool:
     """Have the connector read; return False when the run is to rest, and what it has asked is taken back."""
     if job.run.plan.get("stopping"):
+        change(
+            job.registry, job.name, unasked(job.name)
+        )  # what is stopped is not asked for by its name again
         _stop(job, source, capture)
         return False
     untold = Untold(job, source.whole_rows)
@@ -109,8 +111,6 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
                     continue
                 refuse_hidden(job)  # the cause, where it still stands, says more than what came of it
                 raise
-        # A column that goes ends the reading of a chunk, or moves the values behind it to other columns. In
-        # another order some rows come before what is read, and came after it.
         change(job.registry, job.name, {"marks": {}, "asked": False})
         untold = Untold(job, source.whole_rows)
     kafka, run = job.kafka, job.run
@@ -342,7 +342,7 @@ def _take_back(job: Job, source: Source, capture: Capture) -> None:
     if _stop(job, source, capture):
         with suppress(HeadraceError):  # then the run goes on after what it had sent before this request
             if _is_confirmed(source, capture):
-                sent = sent_of(job, source, capture, mine, told.sent(signal))
+                sent = sent_now(job, source, capture, mine, told.sent(signal))
                 change(job.registry, job.name, {"sent": sent})
 
 
