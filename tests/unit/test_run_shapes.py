@@ -18,7 +18,7 @@ from headrace.model.schema import TableId, TableSchema
 from tests.unit.test_run_sweeping import A, B, C, Shop
 
 UP, DOWN = [1, 20, 0], [1, 25, 950]
-SENT = {A: ["7", 100], B: ["8", 200]}
+SENT: dict[str, Any] = {A: ["7", 100], B: ["8", 200]}
 SENT_ALL = SENT | {C: ["9", 300]}
 
 

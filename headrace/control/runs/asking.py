@@ -15,7 +15,7 @@ from headrace.control.progress import read_progress
 from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry, now_ms
 from headrace.control.runs.job import Job
 from headrace.control.runs.left_out import TablesUnread, leave_out, tell, why_unfit
-from headrace.control.runs.repository import Phase, active, change
+from headrace.control.runs.repository import ACTIVE, Phase, active, all_of, change
 from headrace.control.runs.shapes import columns_now, orders_now
 from headrace.control.runs.start import marks_of
 from headrace.control.snapshot import Told
@@ -112,6 +112,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         Aborted: When somebody has asked for that.
     """
     _until_loaded(job, capture)
+    _stop_others(job, source, capture)
     _until_quiet(job, source, capture)
     if not job.run.plan["marks"]:
         until_confirmed(job, source, capture)  # which may take long, and what is looked at next may change
@@ -273,8 +274,30 @@ def until_confirmed(job: Job, source: Source, capture: Capture) -> None:
     job.say("")
 
 
+def _stop_others(job: Job, source: Source, capture: Capture) -> None:
+    """Stop what runs that are over, or rest, have asked for: the connector may not have heard of it yet.
+
+    While it is our turn nobody else reads, but whoever did may have died before the connector was stopped.
+    """
+    left = [
+        run
+        for run in all_of(job.registry, job.run.source)
+        if run.id != job.name
+        and (run.plan.get("asked") or run.plan.get("stopping"))
+        and not run.plan.get("ends")
+        and (Phase(run.phase) not in ACTIVE or run.wanted == "pause")
+    ]
+    if left:
+        source.steer_snapshot(capture, "stop", f"{job.name}-o{now_ms()}")
+    for run in left:
+        if Phase(run.phase) in ACTIVE:
+            change(job.registry, run.id, {**unasked(run.id), "stopping": False})
+
+
 def _left_behind(job: Job, signal: str) -> bool:
     """Return whether a run that is over has asked for this snapshot, or one that rests, which asks again."""
+    if signal == job.run.plan.get("signal"):
+        change(job.registry, job.name, unasked(job.name))  # of one name the connector hears one request only
     for run in active(job.registry, job.run.source):
         if run.id != job.name and signal == run.plan.get("signal", run.id):
             if run.wanted != "pause":

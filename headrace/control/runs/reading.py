@@ -78,9 +78,8 @@ def read(job: Job) -> None:
 def _read(job: Job, source: Source, capture: Capture) -> bool:
     """Have the connector read; return False when the run is to rest, and what it has asked is taken back."""
     if job.run.plan.get("stopping"):
-        change(
-            job.registry, job.name, unasked(job.name)
-        )  # what is stopped is not asked for by its name again
+        # What is stopped is not asked for by its name again: the connector would not hear of it.
+        change(job.registry, job.name, unasked(job.name))
         _stop(job, source, capture)
         return False
     untold = Untold(job, source.whole_rows)
@@ -102,7 +101,6 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
                 continue
         except Aborted:
             _stop(job, source, capture)
-            change(job.registry, job.name, {"asked": False})
             raise
         except SourceError as error:
             if not (read_otherwise(job, source, capture) or _key_is_back(job, source, capture, error)):
@@ -111,7 +109,8 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
                     continue
                 refuse_hidden(job)  # the cause, where it still stands, says more than what came of it
                 raise
-        change(job.registry, job.name, {"marks": {}, "asked": False})
+        # What was asked may be under way still.
+        change(job.registry, job.name, {"marks": {}, "stopping": True, **unasked(job.name)})
         untold = Untold(job, source.whole_rows)
     kafka, run = job.kafka, job.run
     ends = {table.topic: marks_of(kafka, job.source, table) for table in job.tables(run)}
@@ -365,7 +364,7 @@ def _stop(job: Job, source: Source, capture: Capture) -> bool:
     """Have the connector stop; return whether it has said so."""
     heard = Told(job.kafka, capture, job.run.plan.get("heard_from", 0))
     source.steer_snapshot(capture, "stop", f"{job.name}-s{now_ms()}")
-    change(job.registry, job.name, {"stopping": False})
+    change(job.registry, job.name, {"asked": False, "stopping": False})
     deadline = time.monotonic() + STOPPED_WITHIN_S
     with suppress(HeadraceError):  # the next run looks again
         while heard.busy() is not None and time.monotonic() < deadline:
