@@ -261,6 +261,12 @@ def _name(table: TableId) -> Iterator[Finding]:
         if '"' in name:
             said = f"The name of {table} holds a double quote, which the connector cannot take."
             yield Finding.error("SOURCE_TABLE_NAME", said, hint)
+        if "''" in name or "``" in name:
+            said = (
+                f"The name of {table} holds two equal quotes in a row, and the connector tells no change of"
+                " such a table: it takes them for one."
+            )
+            yield Finding.error("SOURCE_TABLE_NAME", said, hint)
         if all(letter <= " " or letter.isspace() for letter in name):
             said = f"The name of {table} has a part of blanks alone, which the connector leaves out."
             yield Finding.error("SOURCE_TABLE_NAME", said, hint)

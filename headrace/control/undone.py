@@ -119,10 +119,15 @@ def begun_targets(registry: Registry, sink: str) -> list[SourceTableEntry]:
 
 def begun_sinks(registry: Registry) -> dict[str, SinkEntry]:
     """Return by name the sinks that were begun and are not registered; they are in no registry."""
+    begun: dict[str, list[BegunTargetEntry]] = {}
     with registry.reading() as session:
         known = {"", *session.scalars(select(SinkEntry.name))}
-        names = set(session.scalars(select(BegunTargetEntry.sink).distinct())) - known
-    return {name: _sink(_of(registry, name)) for name in sorted(names)}
+        for one in session.scalars(
+            select(BegunTargetEntry).order_by(BegunTargetEntry.sink, BegunTargetEntry.topic)
+        ):
+            if one.sink not in known:
+                begun.setdefault(one.sink, []).append(one)
+    return {name: _sink(found) for name, found in begun.items()}
 
 
 def named_sink(registry: Registry, name: str) -> SinkEntry:

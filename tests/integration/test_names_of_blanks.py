@@ -28,13 +28,17 @@ def refused(dsn: str, *tables: TableId) -> dict[str, str]:
     return {one.code: one.hint for one in found if one.severity is Severity.ERROR}
 
 
-@pytest.mark.parametrize(
-    ("schema", "name"), [(" ", "t"), ("s", " "), ("s", "\n"), ("  ", "\x1f"), ("s", 'a"b'), ('a"b', "t")]
-)
+QUOTED = [("s", 'a"b'), ('a"b', "t"), ("s", "it''s"), ("``", "t")]
+
+
+@pytest.mark.parametrize(("schema", "name"), [(" ", "t"), ("s", " "), ("s", "\n"), ("  ", "\x1f"), *QUOTED])
 def test_a_table_or_a_schema_that_the_connector_cannot_take(
     database: Database, schema: str, name: str
 ) -> None:
-    """Rows of one called by blanks alone would go to a topic of another name, and the store stay empty."""
+    """Rows of one called by blanks alone would go to a topic of another name, and the store stay empty.
+
+    Of one with two equal quotes in a row the connector would read the rows, and tell no change.
+    """
     table = TableId(schema, name)
     database.run(f"CREATE SCHEMA {quoted(schema)}", f"CREATE TABLE {table.quoted} (id int PRIMARY KEY)")
     while hint := refused(database.dsn, table).get("SOURCE_TABLE_NAME"):
@@ -45,9 +49,9 @@ def test_a_table_or_a_schema_that_the_connector_cannot_take(
     database.run(f"DROP SCHEMA {quoted(table.schema)} CASCADE")
 
 
-def test_a_table_whose_name_only_begins_or_ends_with_blanks_is_taken(database: Database) -> None:
-    table = TableId("s ", " t")
-    database.run('CREATE SCHEMA "s "', 'CREATE TABLE "s "." t" (id int PRIMARY KEY)')
+def test_a_table_whose_name_only_begins_or_ends_with_blanks_or_quotes_is_taken(database: Database) -> None:
+    table = TableId("s ", " `it's t`")
+    database.run('CREATE SCHEMA "s "', f"CREATE TABLE {table.quoted} (id int PRIMARY KEY)")
     assert refused(database.dsn, table) == {}
 
 
