@@ -13,6 +13,7 @@ from headrace.model.schema import TableSchema
 __all__ = [
     "KINDS",
     "build",
+    "first_told",
     "goes_on_after",
     "kind_of",
     "misread",
@@ -26,6 +27,7 @@ KINDS: dict[str, str] = {
 }
 _UNREADABLE = {"postgres": "connectors.postgres.reread:why_unreadable"}
 _GOES_ON = {"postgres": "connectors.postgres.by_key:goes_on_after"}
+_FIRST_TOLD = {"postgres": "connectors.postgres.by_key:first_told"}
 _MISREAD = {"postgres": "connectors.postgres.specimens:misread"}
 _HOLDS = {"postgres": "connectors.postgres.specimens:holds"}
 _SCHEMES = {"postgres": "postgres", "postgresql": "postgres"}
@@ -106,6 +108,12 @@ def goes_on_after(kind: str, schema: TableSchema) -> bool:
     """Return whether the connector can read a table from a key on that it has told."""
     module, _, name = _GOES_ON.get(kind, "").partition(":")
     return bool(module and getattr(import_module(module), name)(schema))
+
+
+def first_told(kind: str, schema: TableSchema, told: str) -> str:
+    """Return the first value of a key that the connector has told of a table; see :func:`goes_on_after`."""
+    module, _, name = _FIRST_TOLD[kind].partition(":")
+    return str(getattr(import_module(module), name)(schema, told))
 
 
 def misread(kind: str, records: Sequence[Mapping[str, Any]], schema: TableSchema | None = None) -> str:

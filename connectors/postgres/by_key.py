@@ -11,7 +11,7 @@ from connectors.postgres.names import Meaning
 from headrace.model.key import Key
 from headrace.model.schema import Column, LogicalType, TableSchema
 
-__all__ = ["after", "condition", "goes_on_after", "same", "spelled"]
+__all__ = ["after", "condition", "first_told", "goes_on_after", "same", "spelled"]
 
 _DATED = (LogicalType.DATE, LogicalType.TIMESTAMP, LogicalType.TIMESTAMPTZ)
 _TOLD = (LogicalType.INT16, LogicalType.INT32, LogicalType.INT64, LogicalType.UUID)
@@ -69,21 +69,35 @@ def condition(schema: TableSchema, keys: Sequence[Key]) -> sql.Composed:
 def goes_on_after(schema: TableSchema) -> bool:
     """Return whether a key that the connector tells says which rows of a table come after it.
 
-    It reads in the order of the key's columns, and tells the value of the first. Rows without one come last.
-    A key that somebody has declared it may take in the order of the table's columns.
+    It reads in the order of the key's columns, and tells their values with commas between them. Rows without
+    one come last. A key that somebody has declared it may take in the order of the table's columns.
     """
-    first = schema.key_columns[0]
+    first, *others = schema.key_columns
     if first is not next(column for column in schema.columns if column.name in schema.key):
         return False
-    told = first.type in _TOLD or (first.type is LogicalType.TEXT and first.base in _TEXTS)
+    if first.type is LogicalType.TEXT and first.base in _TEXTS:
+        told = all(column.type in _TOLD and not column.dimensions for column in others)
+    else:
+        told = first.type in _TOLD
     return told and not first.dimensions and not first.nullable
 
 
-def after(schema: TableSchema, told: str) -> sql.Composed:
-    """Return the condition that a row comes after what the connector has told of a key.
+def first_told(schema: TableSchema, told: str) -> str:
+    """Return the value of a key's first column, of a key that the connector has told.
 
-    Of a key of several columns that is the first one's value: the rows that share it are read once more.
+    Of a table that :func:`goes_on_after` allows: only one of the values may hold a comma.
+    """
+    others = len(schema.key) - 1
+    if schema.key_columns[0].type is LogicalType.TEXT:
+        return told.rsplit(",", others)[0] if others else told
+    return told.split(",", 1)[0]
+
+
+def after(schema: TableSchema, value: str) -> sql.Composed:
+    """Return the condition that a row comes after a key, by the value of its first column.
+
+    Of a key of several columns the rows that share that value are read once more.
     """
     first, *others = schema.key_columns
     comes = sql.SQL(">=" if others else ">")
-    return sql.SQL("{} {} {}").format(sql.Identifier(first.name), comes, sql.Literal(told))
+    return sql.SQL("{} {} {}").format(sql.Identifier(first.name), comes, sql.Literal(value))

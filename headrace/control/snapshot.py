@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -141,20 +141,21 @@ class Told:
         """Return the state of the snapshot asked for by ``signal``."""
         return told_by(told for told in self._look() if told.get("id") == signal)
 
-    def sent(self, signal: str) -> dict[str, tuple[str, int]]:
+    def sent(self, signal: str, first: Callable[[str, str], str]) -> dict[str, tuple[str, int]]:
         """Return up to where tables are sent that are being read; nothing of those of which that is not sure.
 
         The connector tells the key with which a part ends when it has read it, and sends its rows before it
-        reads the next. Of a key of several columns it tells the first value, which many parts may share. One
-        that has rested may read the last part once more, and one that reads on after a change of columns may
-        go further back; one that was started anew may read many twice, so that what it has told before says
-        nothing, and neither does the first part that it tells then.
+        reads the next. Of a key of several columns only the first value counts, which many parts may share.
+        One that has rested may read the last part once more, and one that reads on after a change of columns
+        may go further back; one that was started anew may read many twice, so that what it has told before
+        says nothing, and neither does the first part that it tells then.
 
         Args:
             signal: By which they were asked for.
+            first: Table, and the key with which a part of it ends → the first value of that key.
 
         Returns:
-            Table → the text of the last key that is sent, and about how many parts are up to its first row.
+            Table → the first value of the last key that is sent, and about how many parts are before it.
         """
         self._look()
         parts: dict[str, _Parts] = {}
@@ -173,7 +174,8 @@ class Told:
             elif kind == "IN_PROGRESS":
                 said: Mapping[str, Any] = told.get("additional_data") or {}
                 table = str(said.get("current_collection_in_progress", ""))
-                parts.setdefault(table, _Parts()).told(str(said.get("last_processed_key")), sure=not anew)
+                key = first(table, str(said.get("last_processed_key")))
+                parts.setdefault(table, _Parts()).told(key, sure=not anew)
                 anew = False
         return {table: known.sent for table, known in parts.items() if known.sent is not None}
 

@@ -3,6 +3,8 @@
 A look leaves a mark of its own. Progress is written only where the mark still stands: a restored Redis has
 an earlier one or none, and the progress that it has gone back to is the only evidence of that. The mark is
 renewed several times a second, for a batch may last longer than it takes to make a backup and put it back.
+Nor is it written by another server than the one that was looked at: a replica that has taken over, or one
+that was started anew, may have the mark, and lack rows that were written after it.
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ _UNUSED_S = 600.0
 """So long after the last look the mark is renewed no more: another object has taken over."""
 
 # KEYS: the marks, and the hash of progress. ARGV: the writer, what its mark has to say, what it is to say,
-# then fields and values. It may say already what it is to: then the answer to a renewal was lost.
+# the run of the server that has it, fields and values. It may say already what it is to: then the answer to
+# a renewal was lost.
 _RENEW = """
 local said = redis.call('HGET', KEYS[1], ARGV[1])
 if said ~= ARGV[2] and said ~= ARGV[3] then return 0 end
+if (string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or '') ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-for i = 4, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
+for i = 5, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
 return 1
 """
 
@@ -51,6 +55,7 @@ class Moment:
         self._marks = moments_key(prefix)
         self._writer = uuid.uuid4().hex
         self._mark = 0
+        self._run = ""
         self._stands = False
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -64,10 +69,12 @@ class Moment:
                 self._redis.unlink(self._marks)  # of processes that are gone; who lives looks again
             self._mark += 2  # one more than a renewal whose answer was lost has written
             with self._redis.pipeline(transaction=True) as asked:
+                asked.info("server")
                 asked.hset(self._marks, self._writer, self._mark)
                 if fields:
                     asked.hmget(progress, fields)
-                _, *told = asked.execute()
+                server, _, *told = asked.execute()
+            self._run = str(server.get("run_id", ""))
             self._stands = True
             self._used_until = time.monotonic() + _UNUSED_S
             if self._beating is None or not self._beating.is_alive():
@@ -85,7 +92,7 @@ class Moment:
                     raise
 
     def _renewed(self, progress: str, pairs: Sequence[object]) -> bool:
-        said = self._writer, self._mark, self._mark + 1
+        said = self._writer, self._mark, self._mark + 1, self._run
         stands = bool(self._redis.eval(_RENEW, 2, self._marks, progress, *said, *pairs))
         self._mark += stands
         return stands
@@ -94,7 +101,8 @@ class Moment:
         """Write fields of the progress.
 
         Raises:
-            SinkWentBack: When Redis was put back since the last look (``REDIS_PUT_BACK``).
+            SinkWentBack: When Redis was put back since the last look, or is another server, or was started
+                anew (``REDIS_PUT_BACK``).
         """
         pairs = [part for pair in fields.items() for part in pair]
         with self._lock:
@@ -105,7 +113,7 @@ class Moment:
             stands = self._stands
         if not stands:
             raise SinkWentBack(
-                "Redis was put back to an earlier moment while rows were written.",
+                "Redis was put back to an earlier moment, or was started anew, while rows were written.",
                 code="REDIS_PUT_BACK",
                 hint="Nothing has to be done: what it lacks is applied again.",
             )

@@ -113,7 +113,7 @@ def test_a_paused_run_keeps_no_other_waiting_and_goes_on_where_it_was(mirror: Mi
         os.kill(pid, signal.SIGKILL)
     kafka, read = Kafka(mirror.context.kafka_bootstrap), [f"{NAME}.public.aisles"]
     ends, before = kafka.ends(read), kafka.ends([ITEMS_TOPIC])
-    key, rows = rests.plan["sent"][ITEMS_TOPIC]
+    key, rows = rests.plan["sent_up_to"][ITEMS_TOPIC]
     assert rows >= 600
     ((left,),) = mirror.database.run(f"SELECT count(*) FROM items WHERE id > {key}")
     assert left <= ROWS - 600
@@ -138,8 +138,8 @@ def halted_at_visits(mirror: Mirror) -> tuple[ResnapshotEntry, str]:
     """Return a paused run that has read a third of a table, and how the last key that it has sent begins."""
     run, topic = at_visits(mirror), VISITS_TOPIC
     headrace(mirror.context, "resnapshot", "pause", run.id)
-    until(lambda: topic in now(mirror, run).plan.get("sent", {}))
-    return now(mirror, run), str(now(mirror, run).plan["sent"][topic][0])
+    until(lambda: topic in now(mirror, run).plan.get("sent_up_to", {}))
+    return now(mirror, run), str(now(mirror, run).plan["sent_up_to"][topic][0])
 
 
 def sent_until_it_is_over(mirror: Mirror, *command: str) -> tuple[int, int]:

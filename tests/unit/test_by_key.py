@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.postgres.by_key import after, goes_on_after
+from connectors.postgres.by_key import after, first_told, goes_on_after
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 
 
@@ -29,7 +29,10 @@ TEXT = column(LogicalType.TEXT, "text")
         (table(column(LogicalType.UUID, "uuid")), True),
         (table(TEXT), True),
         (table(column(LogicalType.TEXT, "varchar")), True),
-        (table(TEXT, column(LogicalType.DATE, "date", name="d")), True),
+        (table(TEXT, NUMBER), True),
+        (table(NUMBER, TEXT), True),
+        # Commas stand between what is told of its columns, and may stand in either of two texts.
+        (table(TEXT, column(LogicalType.TEXT, "text", name="o")), False),
         # Postgres compares it by an operator that the connector's session may not find.
         (table(column(LogicalType.TEXT, "citext")), False),
         # The connector tells a number of days.
@@ -44,6 +47,20 @@ def test_which_tables_are_read_from_a_key_on(schema: TableSchema, goes_on: bool)
 
 def test_a_key_whose_columns_stand_otherwise_in_the_table_may_be_told_by_another() -> None:
     assert not goes_on_after(TableSchema(TableId("public", "t"), (TEXT, NUMBER), ("n", "k")))
+
+
+@pytest.mark.parametrize(
+    ("schema", "told", "first"),
+    [
+        (table(NUMBER), "7", "7"),
+        (table(NUMBER, TEXT), "7,a,b", "7"),
+        (table(TEXT), "a,b", "a,b"),
+        (table(TEXT, NUMBER), "a,b,7", "a,b"),
+        (table(TEXT, NUMBER, column(LogicalType.UUID, "uuid", name="u")), ",7,0f", ""),
+    ],
+)
+def test_the_first_value_of_a_key_that_is_told(schema: TableSchema, told: str, first: str) -> None:
+    assert first_told(schema, told) == first
 
 
 def test_rows_that_share_the_first_value_are_read_once_more() -> None:

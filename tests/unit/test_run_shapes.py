@@ -73,7 +73,7 @@ def test_one_table_that_cannot_be_described_hides_nothing_of_the_others(shop: Sh
     source, capture, tables = asked(shop, database)
     orders, _ = orders_now(shop.job, source, capture, tables)
     columns = columns_now(shop.job, source, capture)
-    change(shop.registry, shop.job.name, {"orders": orders, "columns": columns, "sent": SENT_ALL})
+    change(shop.registry, shop.job.name, {"orders": orders, "columns": columns, "sent_up_to": SENT_ALL})
     database.refuses["c"] = code
     assert orders_now(shop.job, source, capture, tables)[1] == SENT
     assert sent_now(shop.job, source, capture, tables, {}) == SENT

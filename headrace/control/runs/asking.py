@@ -133,7 +133,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
             "shadows": shadows,
             "again": {},
             "goes": {},
-            "sent": {},
+            "sent_up_to": {},
             "done": [],
             "failed": [],
             "orders": {},
@@ -150,7 +150,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
     if wanted:
         orders, sent = orders_now(job, source, capture, [table for table in wanted if not again])
         # Whoever dies from here on may have asked, and rows may come in another order when another goes on.
-        change(job.registry, job.name, {"orders": orders, "sent": sent, "stopping": True})
+        change(job.registry, job.name, {"orders": orders, "sent_up_to": sent, "stopping": True})
         after = {t.schema.table: sent[t.topic][0] for t in wanted if t.topic in sent}
         source.request_snapshot(capture, [t.schema.table for t in wanted], run.plan["signal"], rows, after)
     hit("run.requested", "")

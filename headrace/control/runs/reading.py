@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import IO, Any
 
 from connectors.base import Capture, Source
+from connectors.registry import first_told
 from headrace.control.arrived import too_few
 from headrace.control.capture import capture_of, settings_of, source_of
 from headrace.control.connect import Connect
@@ -244,7 +245,7 @@ def _watch(job: Job, source: Source, capture: Capture) -> bool:
         while True:
             snapshot = heard.incremental(plan.get("signal", job.name))
             _refuse_trouble(job, snapshot, {name: table.schema.table for name, table in tables.items()})
-            read = 0 if plan.get("again") else _note(job, snapshot, wanted, plan.get("sent", {}))
+            read = 0 if plan.get("again") else _note(job, snapshot, wanted, plan.get("sent_up_to", {}))
             if snapshot.state is SnapshotState.COMPLETED:
                 return True
             if job.heed():
@@ -334,6 +335,11 @@ def _take_back(job: Job, source: Source, capture: Capture) -> None:
     mine = [] if plan.get("again") else asked_for(job, job.run)
     whole = heard.scanned.keys() - heard.trouble.keys()
     done = [table.topic for table in mine if str(table.schema.table) in whole]
+    schemas = {str(table.schema.table): table.schema for table in mine}
+
+    def first(table: str, key: str) -> str:
+        return first_told(job.source.kind, schemas[table], key) if table in schemas else key
+
     # Noted first: what is not stopped, for this process dies or the database does not answer, is so later.
     noted = {"done": plan.get("done", []) + done, "stopping": True, **unasked(job.name)}
     change(job.registry, job.name, noted)
@@ -341,8 +347,8 @@ def _take_back(job: Job, source: Source, capture: Capture) -> None:
     if _stop(job, source, capture):
         with suppress(HeadraceError):  # then the run goes on after what it had sent before this request
             if _is_confirmed(source, capture):
-                sent = sent_now(job, source, capture, mine, told.sent(signal))
-                change(job.registry, job.name, {"sent": sent})
+                sent = sent_now(job, source, capture, mine, told.sent(signal, first))
+                change(job.registry, job.name, {"sent_up_to": sent})
 
 
 def _is_confirmed(source: Source, capture: Capture) -> bool:

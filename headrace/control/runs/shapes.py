@@ -21,7 +21,7 @@ from headrace.model.errors import SourceError
 __all__ = ["columns_now", "orders_now", "read_otherwise", "sent_now"]
 
 _Sent = dict[str, tuple[str, int]]
-"""Topic → the last key that is sent, and about how many rows were sent up to it."""
+"""Topic → the first value of the last key that is sent, and about how many rows were sent up to it."""
 _Orders = dict[str, list[Any]]
 """Topic → the key, and how Postgres orders rows by it."""
 _OF_ONE_TABLE = ("SOURCE_TABLE_MISSING", "SOURCE_NO_PRIMARY_KEY")
@@ -59,7 +59,7 @@ def orders_now(
     """
     now = _there(job, source, capture)
     topics, orders = {table.topic for table in wanted}, _orders(now)
-    sent = {topic: one for topic, one in job.run.plan.get("sent", {}).items() if topic in topics}
+    sent = {topic: one for topic, one in job.run.plan.get("sent_up_to", {}).items() if topic in topics}
     noted = {topic: order for topic, order in orders.items() if topic in topics}
     return {**job.run.plan.get("orders", {}), **noted}, _still_sent(job, now, sent)
 
@@ -95,15 +95,15 @@ def sent_now(
         source: Its database.
         capture: What is captured of it.
         tables: Those that the connector was asked for.
-        told: Table → the last key that is sent, and how many parts are.
+        told: Table → the first value of the last key that is sent, and how many parts are.
 
     Returns:
-        Topic → the last key, and about how many rows were sent up to it.
+        Topic → that value, and about how many rows were sent up to it.
 
     Raises:
         SourceError: As :func:`read_otherwise`.
     """
-    sent: _Sent = dict(job.run.plan.get("sent", {}))
+    sent: _Sent = dict(job.run.plan.get("sent_up_to", {}))
     now = _there(job, source, capture)
     before, there = job.run.plan.get("columns", {}), _columns(now)
     part = settings_of(job.source).snapshot_chunk_rows
