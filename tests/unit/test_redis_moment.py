@@ -31,8 +31,10 @@ class _Closing:
 
     def hset(self, *_: object) -> None: ...
 
-    def execute(self) -> list[None]:
-        return [None]
+    def info(self, *_: object) -> None: ...
+
+    def execute(self) -> list[object]:
+        return [{"run_id": "1"}, None]
 
     def eval(self, *_: object) -> int:
         assert self.moment is not None
