@@ -105,7 +105,7 @@ _COLUMNS = with_natives(
 WITH RECURSIVE resolved AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
            native_of(a) AS native, a.atttypid AS type, a.atttypmod AS typmod, a.attcollation AS collation,
-           false AS domain, w."full"
+           a.xmin::text::bigint AS version, false AS domain, w."full"
     FROM (
         -- Once for each table, not for each of its columns: OFFSET keeps it apart.
         SELECT c.oid, CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f')
@@ -116,16 +116,16 @@ WITH RECURSIVE resolved AS (
   UNION ALL
     SELECT r.attrelid, r.attnum, r.attname, r.attnotnull, r.attgenerated, greatest(r.dimensions, t.typndims),
            r.native, t.typbasetype, CASE WHEN t.typtypmod = -1 THEN r.typmod ELSE t.typtypmod END,
-           r.collation, true, r."full"
+           r.collation, r.version, true, r."full"
     FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
 )
 SELECT r.attrelid::bigint AS oid, r.attnum::int AS number, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
-       -- Whole numbers of every size are in one order, and so are texts of any length.
-       ARRAY[r.attnum::bigint, CASE WHEN r.type IN (20, 21, 23) THEN 20 WHEN r.type = 1043 THEN 25
-                               ELSE r.type::bigint END, r.collation::bigint] AS ordered_by,
+       -- Whole numbers of every size are in one order. Of texts it may have been another one for a while.
+       ARRAY[r.attnum::bigint, CASE WHEN r.type IN (20, 21, 23) THEN 20 ELSE r.type::bigint END,
+             r.collation::bigint, CASE WHEN r.collation <> 0 THEN r.version END] AS ordered_by,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
        r."full"
 FROM resolved r
@@ -231,7 +231,8 @@ def read_tables(
     """Return the tables' schemas in the order asked for.
 
     ``extra["excluded"]`` names what is left out, ``extra["chosen"]`` which of it somebody chose;
-    ``extra["order"]`` has of each key column its number, type and collation: so rows are ordered by it.
+    ``extra["order"]`` has of each key column its number, type and collation, and of a text the version of its
+    row in the catalogue: so rows are ordered by it.
 
     Args:
         connection: To the database.

@@ -108,15 +108,18 @@ def test_what_others_have_asked_is_stopped_before_a_run_asks(shop: Shop, databas
     """One that rests asks anew when it goes on; one that goes on is waited for."""
     source, capture = cast("Any", database), cast("Any", None)
     plan = {"signal": "s", "asked": True, "ends": None}
-    goes_on, rests, over = (
-        insert(shop.registry, "shop", [A], ["one"], queue=True, why="").id for _ in range(3)
+    goes_on, rests, ends, over = (
+        insert(shop.registry, "shop", [A], ["one"], queue=True, why="").id for _ in range(4)
     )
-    for name in (goes_on, rests, over):
+    for name in (goes_on, rests, ends, over):
         change(shop.registry, name, plan, phase=Phase.READING)
     asking._stop_others(shop.job, source, capture)
     assert database.orders == []
     start.pause(shop.context, rests)
+    start.abort(shop.context, ends)
     end(shop.registry, over, Phase.FAILED)
-    asking._stop_others(shop.job, source, capture)
-    assert database.orders == ["stop"]
-    assert [run_of(shop.registry, name).plan["asked"] for name in (goes_on, rests)] == [True, False]
+    for _ in range(2):
+        asking._stop_others(shop.job, source, capture)
+        assert database.orders == ["stop"], "once"
+    asked = [run_of(shop.registry, name).plan["asked"] for name in (goes_on, rests, ends, over)]
+    assert asked == [True, False, False, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from connectors.base import Capture, Source
 from headrace.control.capture import source_of
@@ -21,7 +22,7 @@ from headrace.control.runs.start import marks_of
 from headrace.control.snapshot import Told
 from headrace.control.verdicts import LEFT_OUT, LEFT_TO_RUN, standing
 from headrace.control.watcher import look_now
-from headrace.model.errors import HeadraceError, SinkError, SourceError, named
+from headrace.model.errors import HeadraceError, SinkError, SourceError, UsageError, named
 from headrace.model.finding import Finding
 from headrace.model.key import Key
 from headrace.model.schema import TableId
@@ -275,7 +276,7 @@ def until_confirmed(job: Job, source: Source, capture: Capture) -> None:
 
 
 def _stop_others(job: Job, source: Source, capture: Capture) -> None:
-    """Stop what runs that are over, or rest, have asked for: the connector may not have heard of it yet.
+    """Stop what runs that are over, end or rest have asked for: the connector may not have heard of it yet.
 
     While it is our turn nobody else reads, but whoever did may have died before the connector was stopped.
     """
@@ -284,23 +285,23 @@ def _stop_others(job: Job, source: Source, capture: Capture) -> None:
         for run in all_of(job.registry, job.run.source)
         if run.id != job.name
         and (run.plan.get("asked") or run.plan.get("stopping"))
-        and not run.plan.get("ends")
-        and (Phase(run.phase) not in ACTIVE or run.wanted == "pause")
+        and not (run.plan.get("ends") or run.plan.get("former"))
+        and (Phase(run.phase) not in ACTIVE or run.wanted)
     ]
     if left:
         source.steer_snapshot(capture, "stop", f"{job.name}-o{now_ms()}")
     for run in left:
-        if Phase(run.phase) in ACTIVE:
+        with suppress(UsageError):  # one that a recovery has ended is changed no more
             change(job.registry, run.id, {**unasked(run.id), "stopping": False})
 
 
 def _left_behind(job: Job, signal: str) -> bool:
-    """Return whether a run that is over has asked for this snapshot, or one that rests, which asks again."""
+    """Return whether a run that is over, or is to end, has asked for this snapshot, or one that rests."""
     if signal == job.run.plan.get("signal"):
         change(job.registry, job.name, unasked(job.name))  # of one name the connector hears one request only
     for run in active(job.registry, job.run.source):
         if run.id != job.name and signal == run.plan.get("signal", run.id):
-            if run.wanted != "pause":
+            if not run.wanted:
                 return False
             change(job.registry, run.id, unasked(run.id))  # its process has died; it would have done so
     return bool(signal)

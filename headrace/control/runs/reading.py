@@ -85,8 +85,8 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
         return False
     untold = Untold(job, source.whole_rows)
     while True:
-        if not job.run.plan.get("asked"):
-            ask(job, source, capture)
+        if not job.run.plan.get("asked") and not _asks(job, source, capture):
+            return False
         try:
             if not _watch(job, source, capture):
                 _take_back(job, source, capture)
@@ -118,6 +118,14 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
     _refuse_unarrived(job, ends)
     change(job.registry, job.name, {"ends": ends}, phase=Phase.APPLYING, reason="")
     hit("run.ends", "")
+    return True
+
+
+def _asks(job: Job, source: Source, capture: Capture) -> bool:
+    """Ask the connector, unless the run is to rest; return whether it was asked."""
+    if job.heed():
+        return False
+    ask(job, source, capture)
     return True
 
 
