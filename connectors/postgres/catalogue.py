@@ -105,7 +105,7 @@ _COLUMNS = with_natives(
 WITH RECURSIVE resolved AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
            native_of(a) AS native, a.atttypid AS type, a.atttypmod AS typmod, a.attcollation AS collation,
-           a.xmin::text::bigint AS version, false AS domain, w."full"
+           CASE WHEN a.attacl IS NULL THEN a.xmin::text END AS version, false AS domain, w."full"
     FROM (
         -- Once for each table, not for each of its columns: OFFSET keeps it apart.
         SELECT c.oid, CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f')
@@ -119,18 +119,24 @@ WITH RECURSIVE resolved AS (
            r.collation, r.version, true, r."full"
     FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
+), libraries AS (
+    -- Once for each collation: to look it up in ICU takes long.
+    SELECT o.id, pg_collation_actual_version(o.id) AS version
+    FROM (SELECT DISTINCT r.collation AS id FROM resolved r WHERE r.collation <> 0) o
 )
 SELECT r.attrelid::bigint AS oid, r.attnum::int AS number, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
-       -- Whole numbers of every size are in one order. Of texts it may have been another one for a while.
-       ARRAY[r.attnum::bigint, CASE WHEN r.type IN (20, 21, 23) THEN 20 ELSE r.type::bigint END,
-             r.collation::bigint, CASE WHEN r.collation <> 0 THEN r.version END] AS ordered_by,
+       -- Whole numbers of every size are in one order. Of texts it may have been another one for a while: the
+       -- column's row tells that, but not where a grant that says the same writes it anew.
+       ARRAY[r.attnum::text, CASE WHEN r.type IN (20, 21, 23) THEN '20' ELSE r.type::oid::text END,
+             r.collation::oid::text, l.version, CASE WHEN r.collation <> 0 THEN r.version END] AS ordered_by,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
        r."full"
 FROM resolved r
 JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
+LEFT JOIN libraries l ON l.id = r.collation
 ORDER BY r.attrelid, r.attnum
 """)
 )
@@ -231,8 +237,8 @@ def read_tables(
     """Return the tables' schemas in the order asked for.
 
     ``extra["excluded"]`` names what is left out, ``extra["chosen"]`` which of it somebody chose;
-    ``extra["order"]`` has of each key column its number, type and collation, and of a text the version of its
-    row in the catalogue: so rows are ordered by it.
+    ``extra["order"]`` has of each key column its number, type and collation, and of a text the version of the
+    library that orders it and of its row in the catalogue: so rows are ordered by it.
 
     Args:
         connection: To the database.

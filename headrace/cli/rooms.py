@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -49,6 +50,18 @@ ROOMS: dict[str, tuple[str, str]] = {
 """Command → the module that registers it, and its line in the list of commands; without one it is hidden."""
 
 
+@cache
+def _commands(module: str) -> Mapping[str, Any]:
+    """Return a module's commands by name. It registers them once: it would add them to its groups again."""
+    room = typer.Typer(rich_markup_mode="markdown")
+    gc.disable()  # what is imported stays; to look for garbage in it takes a tenth of the time
+    try:
+        import_module(f"headrace.cli.{module}").register(room)
+    finally:
+        gc.enable()
+    return get_group(room).commands
+
+
 class _Loaded(MutableMapping[str, Any]):
     """The commands by name, each imported when it is asked for."""
 
@@ -57,14 +70,7 @@ class _Loaded(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._known:
-            module, _ = ROOMS[name]
-            room = typer.Typer(rich_markup_mode="markdown")
-            gc.disable()  # what is imported stays; to look for garbage in it takes a tenth of the time
-            try:
-                import_module(f"headrace.cli.{module}").register(room)
-            finally:
-                gc.enable()
-            self._known |= get_group(room).commands
+            self._known |= _commands(ROOMS[name][0])
         return self._known[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
