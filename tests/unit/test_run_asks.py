@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 from typing import Any, cast
 
@@ -123,3 +124,33 @@ def test_what_others_have_asked_is_stopped_before_a_run_asks(shop: Shop, databas
         assert database.orders == ["stop"], "once"
     asked = [run_of(shop.registry, name).plan["asked"] for name in (goes_on, rests, ends, over)]
     assert asked == [True, False, False, False]
+
+
+def test_a_run_that_is_to_rest_while_it_waits_to_ask_keeps_nobody_waiting(
+    shop: Shop, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first load may take hours; nobody else would read before it is over."""
+    monkeypatch.setattr(asking, "time", shop.time)
+    monkeypatch.setattr(asking, "note_loaded", lambda *_: False)
+    change(shop.registry, shop.job.name, {"marks": {}, "ends": None}, phase=Phase.READING)
+    free = list[bool]()
+
+    def look() -> None:
+        with reading._lock_of(shop.job) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                free.append(False)
+            else:
+                free.append(True)
+
+    steps = iter([
+        lambda: start.pause(shop.context, shop.job.name),
+        look,
+        lambda: start.abort(shop.context, shop.job.name),
+    ])  # fmt: skip
+    shop.time.meanwhile = lambda: cast("None", next(steps)())
+    with pytest.raises(Aborted):
+        reading.read(shop.job)
+    assert free == [True]
+    assert not shop.job.run.plan.get("asked")

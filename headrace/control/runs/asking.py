@@ -111,6 +111,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
     Raises:
         SourceError: When a table cannot be read, or not whole.
         Aborted: When somebody has asked for that.
+        Paused: The same; what it would have asked for is not asked for then.
     """
     _until_loaded(job, capture)
     _stop_others(job, source, capture)
@@ -149,6 +150,7 @@ def ask(job: Job, source: Source, capture: Capture) -> None:
         if (keys := again.get(table.topic))
     }
     if wanted:
+        job.refuse_rest()
         orders, sent = orders_now(job, source, capture, [table for table in wanted if not again])
         # Whoever dies from here on may have asked, and rows may come in another order when another goes on.
         change(job.registry, job.name, {"orders": orders, "sent_up_to": sent, "stopping": True})
@@ -236,7 +238,7 @@ def _is_unusable(job: Job, entry: SinkEntry, table: SourceTableEntry) -> bool:
 def _until_loaded(job: Job, capture: Capture) -> None:
     """Wait until the initial snapshot is over: one that is begun again passes over what was asked before."""
     while not note_loaded(job.registry, job.kafka, capture, job.source):
-        job.heed()
+        job.refuse_rest()
         job.say("waits until the initial snapshot is complete")
         time.sleep(_POLL_S)
     job.say("")
@@ -246,7 +248,7 @@ def _until_quiet(job: Job, source: Source, capture: Capture) -> None:
     """Wait until the connector reads nothing beside the stream; stop what ended runs have left behind."""
     told, stopped, since = Told(job.kafka, capture, 0), "", time.monotonic()
     while (busy := told.busy()) is not None and time.monotonic() - since < _QUIET_S:
-        job.heed()
+        job.refuse_rest()
         if told.news:
             since = time.monotonic()
         if busy != stopped and _left_behind(job, busy):
@@ -264,11 +266,15 @@ def until_confirmed(job: Job, source: Source, capture: Capture) -> None:
 
     A connector that dies tells again what it had not confirmed. A row whose delete nobody was told of would
     come back with its insert, behind the marks of the run that has found it gone.
+
+    Raises:
+        Aborted: When somebody has asked for that.
+        Paused: The same.
     """
     hold = source.hold(capture)
     committed = hold.flushed
     while committed is not None and hold.confirmed is not None and hold.confirmed < committed:
-        job.heed()
+        job.refuse_rest()
         job.say("waits until the connector has confirmed what it has told")
         time.sleep(_POLL_S)
         hold = source.hold(capture)

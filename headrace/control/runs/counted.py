@@ -52,6 +52,7 @@ def refuse_unseen(job: Job, writer: str, table: SourceTableEntry, marks: Sequenc
         SourceError: The run has passed over rows (``RESNAPSHOT_INCOMPLETE``).
         SinkError: The sink does not say, or is late (``SINK_BEHIND``).
         Aborted: Somebody has asked for the end of the run.
+        Paused: The same.
     """
     rows = seen = 0
     for _ in range(_COUNTS):

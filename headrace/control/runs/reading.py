@@ -27,7 +27,7 @@ from headrace.control.runs.asking import (
     refuse_hidden,
     unasked,
 )
-from headrace.control.runs.job import Aborted, Job
+from headrace.control.runs.job import Aborted, Job, Paused
 from headrace.control.runs.left_out import TablesUnread, Why, leave_out
 from headrace.control.runs.pace import Pace, Strain
 from headrace.control.runs.repository import (
@@ -123,9 +123,11 @@ def _read(job: Job, source: Source, capture: Capture) -> bool:
 
 def _asks(job: Job, source: Source, capture: Capture) -> bool:
     """Ask the connector, unless the run is to rest; return whether it was asked."""
-    if job.heed():
+    try:
+        job.refuse_rest()
+        ask(job, source, capture)
+    except Paused:
         return False
-    ask(job, source, capture)
     return True
 
 

@@ -182,6 +182,7 @@ class _Rounds:
                 job.refuse_rest()
                 refused = sweep_table(job, run, entry, table)
             except Paused:
+                job.counts.clear()  # it may rest for longer than Kafka keeps what has come since a count
                 return [*lacks, *(Lack(str(left.schema.table), 0, _PAUSED) for left in ready[n:])]
             except (SinkError, SourceError) as error:
                 rest = ready[n:] if error.code in _SILENT else [table]
