@@ -14,6 +14,7 @@ from connectors.base import Keys
 from connectors.postgres.computed import can_be_told
 from connectors.postgres.left_out import LeftOut
 from connectors.postgres.names import with_natives
+from connectors.postgres.orders import text_orders
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import (
@@ -105,7 +106,7 @@ _COLUMNS = with_natives(
 WITH RECURSIVE resolved AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated, a.attndims::int AS dimensions,
            native_of(a) AS native, a.atttypid AS type, a.atttypmod AS typmod, a.attcollation AS collation,
-           CASE WHEN a.attacl IS NULL THEN a.xmin::text END AS version, false AS domain, w."full"
+           false AS domain, w."full"
     FROM (
         -- Once for each table, not for each of its columns: OFFSET keeps it apart.
         SELECT c.oid, CASE c.relkind WHEN 'p' THEN (SELECT bool_and(l.relreplident = 'f')
@@ -116,27 +117,21 @@ WITH RECURSIVE resolved AS (
   UNION ALL
     SELECT r.attrelid, r.attnum, r.attname, r.attnotnull, r.attgenerated, greatest(r.dimensions, t.typndims),
            r.native, t.typbasetype, CASE WHEN t.typtypmod = -1 THEN r.typmod ELSE t.typtypmod END,
-           r.collation, r.version, true, r."full"
+           r.collation, true, r."full"
     FROM resolved r JOIN pg_type t ON t.oid = r.type
     WHERE t.typtype = 'd'
-), libraries AS (
-    -- Once for each collation: to look it up in ICU takes long.
-    SELECT o.id, pg_collation_actual_version(o.id) AS version
-    FROM (SELECT DISTINCT r.collation AS id FROM resolved r WHERE r.collation <> 0) o
 )
 SELECT r.attrelid::bigint AS oid, r.attnum::int AS number, r.attname AS name, r.attnotnull AS required,
        r.attgenerated <> '' AS generated, r.attgenerated = 's' AS stored,
        r.native, r.typmod, r.dimensions, r.domain,
-       -- Whole numbers of every size are in one order. Of texts it may have been another one for a while: the
-       -- column's row tells that, but not where a grant that says the same writes it anew.
+       -- Whole numbers of every size are in one order.
        ARRAY[r.attnum::text, CASE WHEN r.type IN (20, 21, 23) THEN '20' ELSE r.type::oid::text END,
-             r.collation::oid::text, l.version, CASE WHEN r.collation <> 0 THEN r.version END] AS ordered_by,
+             r.collation::oid::text] AS ordered_by,
        t.typname AS type, t.typtype::text AS kind, e.typname AS element, e.typtype::text AS element_kind,
        r."full"
 FROM resolved r
 JOIN pg_type t ON t.oid = r.type AND t.typtype <> 'd'
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
-LEFT JOIN libraries l ON l.id = r.collation
 ORDER BY r.attrelid, r.attnum
 """)
 )
@@ -237,8 +232,8 @@ def read_tables(
     """Return the tables' schemas in the order asked for.
 
     ``extra["excluded"]`` names what is left out, ``extra["chosen"]`` which of it somebody chose;
-    ``extra["order"]`` has of each key column its number, type and collation, and of a text the version of the
-    library that orders it and of its row in the catalogue: so rows are ordered by it.
+    ``extra["order"]`` has of each key column its number, type and collation, and of a text also what
+    :func:`~connectors.postgres.orders.text_orders` tells: so rows are ordered by it.
 
     Args:
         connection: To the database.
@@ -250,6 +245,7 @@ def read_tables(
         SourceError: When a table does not exist or has no usable key.
     """
     described, keys = _describe(connection, tables, leave_out, declared)
+    texts = text_orders(connection, [columns[0]["oid"] for columns in described.values()])
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
@@ -263,7 +259,11 @@ def read_tables(
         captured = tuple(column for column in columns if column)
         try:
             chosen = tuple(row["name"] for row in described[table] if row["chosen"])
-            order = {row["name"]: row["ordered_by"] for row in described[table] if row["in_key"]}
+            order = {
+                row["name"]: row["ordered_by"] + texts.get((row["oid"], row["number"]), [])
+                for row in described[table]
+                if row["in_key"]
+            }
             extra = {"excluded": left, "chosen": chosen, "order": [order.get(name) for name in key]}
             schema = TableSchema(table, captured, key, extra, declared=table in declared)
         except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -144,7 +145,7 @@ def test_a_run_that_is_to_rest_while_it_waits_to_ask_keeps_nobody_waiting(
             else:
                 free.append(True)
 
-    steps = iter([
+    steps: Iterator[Callable[[], object]] = iter([
         lambda: start.pause(shop.context, shop.job.name),
         look,
         lambda: start.abort(shop.context, shop.job.name),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -27,6 +28,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.times = 0
+        self.low = 0
 
     def count_rows(self, _: object, __: TableId) -> RowCount:
         self.times += 1
@@ -34,6 +36,9 @@ class Counts:
 
     def records(self, *_: object) -> list[object]:
         return []
+
+    def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        return {(topic, 0): (self.low, END) for topic in topics}
 
 
 @pytest.fixture
@@ -76,3 +81,21 @@ def test_one_that_gets_on_is_waited_for_again_and_the_table_counted_once(
     for times in (1, 2):
         refuse_unseen(shop.job, "one", table, [5])
         assert counts.times == times
+
+
+def test_a_count_of_which_kafka_has_let_go_of_what_came_since_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: Counts
+) -> None:
+    """Rows that came meanwhile would be taken for rows that the run has read."""
+    shop = Shop(tmp_path)
+    late(shop, monkeypatch, counts)
+    shop.time.now = float(END)
+    table = shop.registry.source("shop").tables[0]
+    counts.low = END + 1
+    shop.time.meanwhile()
+    with pytest.raises(SinkError) as behind:
+        refuse_unseen(shop.job, "one", table, [5])
+    assert behind.value.code == "SINK_BEHIND"
+    counts.low = END
+    refuse_unseen(shop.job, "one", table, [5])
+    assert counts.times == 2

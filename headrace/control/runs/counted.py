@@ -77,7 +77,13 @@ def _look(job: Job, writer: str, table: SourceTableEntry, marks: Sequence[int]) 
     found = ask_sweep(job.context, writer, table, marks, NOTHING_GOES, job.refuse_rest)
     if any(settled < end for settled, end in zip(found.settled, kept.ends, strict=True)):
         raise _behind(writer, table)  # its store has just gone back
-    seen = found.total - found.older - _more_since(job, table, kept, found.settled)
+    more = _more_since(job, table, kept, found.settled)
+    lows = job.kafka.ends([table.topic])
+    if any(lows[table.topic, partition][0] > start for partition, start in enumerate(kept.before)):
+        raise SinkError(
+            f"Kafka has let go of changes of {table.schema.table} since it was counted.", code="SINK_BEHIND"
+        )
+    seen = found.total - found.older - more
     return kept.rows.rows, seen, seen + _set_aside(job, writer, table) < kept.rows.rows
 
 
@@ -122,7 +128,7 @@ def _counted(job: Job, source: Source, table: TableId) -> RowCount:
         job.say(f"{table} is counted again: somebody waited for it")
         deadline = time.monotonic() + pause
         while time.monotonic() < deadline:
-            job.heed()
+            job.refuse_rest()
             time.sleep(_POLL_S)
         pause = min(2 * pause, _LONGEST_REST_S)
 
@@ -134,14 +140,13 @@ def _until_settled(job: Job, writer: str, table: SourceTableEntry, ends: Sequenc
         SinkError: It is late (``SINK_BEHIND``); meanwhile other tables and sinks have their turn.
     """
     deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline and not job.heed():
+    while time.monotonic() < deadline:
+        job.refuse_rest()
         progress = read_progress(job.context.progress, writer)
         told = progress.next_offsets if progress is not None else {}
         if all(told.get((table.topic, partition), 0) >= end for partition, end in enumerate(ends)):
             return
         time.sleep(_POLL_S)
-    if job.heed():  # it may rest for longer than Kafka keeps what has come since the count
-        job.counts.clear()
     raise _behind(writer, table)
 
 

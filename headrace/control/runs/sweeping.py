@@ -62,7 +62,9 @@ def sweep(job: Job) -> None:
     let_go_on(job.context, job.run)
     try:
         while True:
-            if not job.heed():
+            if job.heed():
+                job.counts.clear()  # much may come while it rests, and all of it would be looked through
+            else:
                 waits = rounds.go()
                 job.say("; ".join([*waits, *rounds.refusals]) if waits else "")
                 if not waits:
@@ -182,7 +184,6 @@ class _Rounds:
                 job.refuse_rest()
                 refused = sweep_table(job, run, entry, table)
             except Paused:
-                job.counts.clear()  # it may rest for longer than Kafka keeps what has come since a count
                 return [*lacks, *(Lack(str(left.schema.table), 0, _PAUSED) for left in ready[n:])]
             except (SinkError, SourceError) as error:
                 rest = ready[n:] if error.code in _SILENT else [table]
