@@ -81,6 +81,7 @@ class Progress:
             "batch_id": None,
             "batch_ms": None,
             "offsets": {},
+            "lives": {table.topic: table.life for table in spec.tables},
             "checked_ms": None,
             "applying_since_ms": None,
             "tables": {
@@ -101,18 +102,23 @@ class Progress:
         self._resume()
 
     def _resume(self) -> None:
-        """Carry the counters of an earlier process on, so that a restart does not hide history."""
+        """Carry the counters of an earlier process on, so that a restart does not hide history.
+
+        What was counted of a topic that another one of its name has replaced is none of this one's.
+        """
         try:
             known = json.loads(self._path.read_text())
         except (OSError, ValueError):
             return
         self._value["first_row_ms"] = known.get("first_row_ms")
-        self._value["offsets"] = known.get("offsets", {})
-        for table, counters in known.get("tables", {}).items():
-            if table in self._value["tables"]:
-                self._value["tables"][table].update(counters)
+        lives = known.get("lives", self._value["lives"])  # a file of an older version does not tell
+        offsets, tables = known.get("offsets", {}), known.get("tables", {})
         for spec in self._spec.tables:
-            mine = self._value["tables"][str(spec.schema_.table)]
+            table = str(spec.schema_.table)
+            mine = self._value["tables"][table]
+            if lives.get(spec.topic) == spec.life:
+                self._value["offsets"] |= {spec.topic: offsets[spec.topic]} if spec.topic in offsets else {}
+                mine.update(tables.get(table, {}))
             mine["drift"], mine["target"] = _standing(mine, spec), spec.target
 
     def state(self, state: str, error: dict[str, Any] | HeadraceError | None = None) -> None:

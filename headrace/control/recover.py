@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
@@ -43,7 +43,7 @@ from headrace.control.registry import Registry, SinkEntry, SourceEntry, now_ms
 from headrace.control.remedies import another_key
 from headrace.control.remedies import recover as again
 from headrace.control.streaming import wait_streaming
-from headrace.model.errors import HeadraceError, SourceError, UsageError, naming
+from headrace.model.errors import HeadraceError, SourceError, StackError, UsageError, naming
 
 __all__ = ["LeftOut", "Recovered", "Recovery", "plan", "recover"]
 
@@ -159,6 +159,9 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
             if job.run.phase in ("reading", "sweeping") and _is_another(job):
                 say("the database failed over or went back since: it is read once more")
                 job.advance("beginning")
+            elif job.run.phase in ("reading", "sweeping") and (lost := _is_lost(job)):
+                say(f"changes are lost once more, so it is read once more: {lost}")
+                job.advance("beginning")
             if job.run.phase == "beginning":
                 reading_ms = begin_life(job)
                 flushed = _hold(job).flushed
@@ -167,7 +170,7 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
         if job.run.phase == "reading":
             with Connect(context.connect_url) as connect:
                 connect.revive(capture_of(context, job.source).connector)
-            wait_streaming(context, name, again=f"headrace recover {name}", say=say)
+            _wait_streaming(job)
             read_large(job, partial(_refuse_another, job))
             topics = [table.topic for table in job.source.tables]
             ends = [
@@ -228,6 +231,27 @@ def _is_another(job: Job) -> bool:
     hold = _hold(job)
     noted = job.source.gap != job.run.plan.get("gap", job.source.gap)
     return moved(job.source, hold) or _ends_earlier(job, hold) or noted
+
+
+def _is_lost(job: Job) -> str:
+    """Return why changes are lost since the new life began: its slot is gone, say; empty when none are."""
+    entry = job.source
+    entry.gap = None  # what it is recovered from; nobody writes this copy back
+    try:
+        return find_gap(job.context, entry)
+    except StackError:  # who needs Connect asks it again
+        return ""
+
+
+def _wait_streaming(job: Job) -> None:
+    again = f"headrace recover {job.name}"
+    try:
+        wait_streaming(job.context, job.name, again=again, say=job.say)
+    except SourceError:
+        with suppress(StackError), Connect(job.context.connect_url) as connect:
+            if connect.state(capture_of(job.context, job.source).connector).connector == "ABSENT":
+                job.advance("beginning")  # Connect has lost it, and only a new life makes another one
+        raise
 
 
 @contextmanager

@@ -36,7 +36,13 @@ from headrace.control.keep_out import scope
 from headrace.control.newcomers import listed, named
 from headrace.control.opened import opened_sink
 from headrace.control.pipelines import pipeline_of, rewrite, spec_path, withheld
-from headrace.control.registry import Registry, SinkEntry, SourceEntry, SourceTableEntry
+from headrace.control.registry import (
+    Registry,
+    ResnapshotEntry,
+    SinkEntry,
+    SourceEntry,
+    SourceTableEntry,
+)
 from headrace.control.runs.repository import active, topics_of
 from headrace.control.runs.start import hand_over, sinks_of, start, wait_whole
 from headrace.control.runs.words import in_words
@@ -103,9 +109,9 @@ def take_in(
         for sink in registry.sinks(name):
             _hand_over(context, entry, sink, [table for table in mine if table.topic in sink.tables], say)
         topics = {table.topic for table in mine}
-        # One of the whole source may leave them out.
+        # One of the whole source may leave them out; one that has begun without them does not read them.
         runs = [run for run in active(registry, name) if not run.plan.get("whole")]
-        run = next((run for run in runs if topics <= topics_of(run)), None)
+        run = next((run for run in runs if topics <= topics_of(run) and _reads(run, topics)), None)
         if run is None:
             say(f"reading the rows of {', '.join(map(str, wanted))}")
             why = "the tables were taken in"
@@ -120,6 +126,11 @@ def take_in(
     if wait_loaded:
         wait_whole(context, run.id, see=in_words(say))
     return run.id
+
+
+def _reads(run: ResnapshotEntry, topics: set[str]) -> bool:
+    marks = run.plan["marks"]
+    return not marks or topics <= marks.keys()
 
 
 def leave_out(context: Context, name: str, tables: Sequence[TableId]) -> None:

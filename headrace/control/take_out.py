@@ -5,7 +5,7 @@ It is the way back from ``take_in``, and what is left to do with a table that wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from headrace.control.capture import capture_of, source_of
 from headrace.control.claims import strangers
 from headrace.control.columns import there
 from headrace.control.context import Context
-from headrace.control.entries import ResnapshotEntry, VerdictEntry
+from headrace.control.entries import RecoveryEntry, ResnapshotEntry, VerdictEntry
 from headrace.control.fitness import refuse_not_streaming
 from headrace.control.kafka import Kafka
 from headrace.control.newcomers import listed, named
@@ -66,11 +66,13 @@ def take_out(
         gone = chosen_of(registry, entry, tables)
         topics = {table.topic for table in gone}
         sinks = [sink for sink in registry.sinks(name) if topics & sink.tables.keys()]
+        told = True
         try:
             refuse_not_streaming(context, entry)
         except SourceError:
             if not entry.gap:
                 raise
+            told = False
             say("nothing streams: the recovery will leave the tables out of publication and connector")
         else:
             _tell_source(context, entry, tables, say)
@@ -80,7 +82,7 @@ def take_out(
                 _release(context, sink, [table for table in gone if table.topic in sink.tables], purge, say)
             Kafka(context.kafka_bootstrap).delete(sorted(topics))
             with between_looks(context, name):
-                _unregister(registry, name, topics, tables)
+                _unregister(registry, name, topics, tables, told=told)
     registry.note(f"source {name}", "tables taken out", tables=[str(t) for t in tables], purged=purge)
 
 
@@ -120,11 +122,19 @@ def _chosen(entry: SourceEntry, tables: Sequence[TableId]) -> list[SourceTableEn
     return [known[table] for table in dict.fromkeys(tables)]
 
 
-def _without(told: Any, topics: set[str]) -> Any:
-    """Return what a plan says by topic for the topics that are left."""
-    if isinstance(told, dict) and topics & told.keys():
-        return {topic: one for topic, one in told.items() if topic not in topics}
-    return told
+def _without(plan: Mapping[str, Any], topics: set[str]) -> dict[str, Any]:
+    """Return what a run's plan says of the topics that are left."""
+    left = dict(plan)
+    for key, told in plan.items():
+        if isinstance(told, dict):
+            left[key] = {topic: one for topic, one in told.items() if topic not in topics}
+        if key in ("topics", "done", "failed"):
+            left[key] = [topic for topic in told if topic not in topics]
+    left["shadows"] = {
+        sink: [topic for topic in mine if topic not in topics]
+        for sink, mine in plan.get("shadows", {}).items()
+    }
+    return left
 
 
 def _refuse_last(
@@ -181,8 +191,13 @@ def _release(
         )
 
 
-def _unregister(registry: Registry, name: str, topics: set[str], tables: Collection[TableId]) -> None:
+def _unregister(
+    registry: Registry, name: str, topics: set[str], tables: Collection[TableId], *, told: bool
+) -> None:
     with registry.begin() as session:
+        begun = session.get(RecoveryEntry, name)
+        if begun is not None and not told and begun.phase != "stopping":
+            begun.phase = "beginning"  # only then are publication and connector told which tables there are
         source = session.get_one(SourceEntry, name)
         for table in [table for table in source.tables if table.topic in topics]:
             source.tables.remove(table)
@@ -194,6 +209,6 @@ def _unregister(registry: Registry, name: str, topics: set[str], tables: Collect
             delete(VerdictEntry).where(VerdictEntry.source == name, VerdictEntry.topic.in_(topics))
         )
         for run in session.scalars(select(ResnapshotEntry).where(ResnapshotEntry.source == name)):
-            # Marks of a topic that is gone mean nothing in one of the same name.
-            run.plan = {key: _without(told, topics) for key, told in run.plan.items()}
+            # What was noted of a topic that is gone means nothing in one of the same name.
+            run.plan = _without(run.plan, topics)
         source.left_out = listed(named(source.left_out) | set(tables))

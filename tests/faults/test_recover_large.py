@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -28,13 +29,18 @@ TOPIC = "anew.public.large"
 SLOT = "SELECT active FROM pg_replication_slots WHERE slot_name = 'headrace_anew'"
 
 
-def lose_the_slot(mirror: Mirror) -> None:
-    """Drop the slot; of each table a row goes and one is new, and one of the large one is changed."""
+def drop_the_slot(mirror: Mirror, *unseen: str) -> None:
+    """Drop the slot, and run statements that nobody is told of."""
     with Connect(mirror.context.connect_url) as connect:
         connect.stop("headrace_anew")
     until(lambda: not mirror.database.value(SLOT))
-    mirror.database.run(
-        "SELECT pg_drop_replication_slot('headrace_anew')",
+    mirror.database.run("SELECT pg_drop_replication_slot('headrace_anew')", *unseen)
+
+
+def lose_the_slot(mirror: Mirror) -> None:
+    """Drop the slot; of each table a row goes and one is new, and one of the large one is changed."""
+    drop_the_slot(
+        mirror,
         "DELETE FROM large WHERE id = 1",
         "UPDATE large SET name = 'unseen' WHERE id = 2",
         f"INSERT INTO large VALUES ({ROWS + 1}, 'unseen')",
@@ -49,6 +55,18 @@ def lose_the_slot(mirror: Mirror) -> None:
     until(seen)
 
 
+def pausing(mirror: Mirror) -> Callable[[str], None]:
+    """Return what pauses the run that reads the large table, amid it, when it is told something."""
+    registry, kafka = Registry(mirror.context.registry), Kafka(mirror.context.kafka_bootstrap)
+
+    def pauses(_: str) -> None:
+        runs = active(registry, NAME)
+        if runs and ROWS // 8 < kafka.ends([TOPIC])[TOPIC, 0][1] < ROWS:
+            pause(mirror.context, runs[0].id)
+
+    return pauses
+
+
 def test_a_recovery_leaves_a_large_table_to_a_run_and_goes_on_where_it_was(stack: RunningStack) -> None:
     with mirrored(stack, NAME, *TABLES, settings=SLOWLY) as mirror:
         mirror.settle()
@@ -58,14 +76,9 @@ def test_a_recovery_leaves_a_large_table_to_a_run_and_goes_on_where_it_was(stack
         def read() -> int:
             return int(kafka.ends([TOPIC])[TOPIC, 0][1])
 
-        def rest(_: str) -> None:
-            runs = active(registry, NAME)
-            if runs and ROWS // 8 < read() < ROWS:
-                pause(context, runs[0].id)
-
         lose_the_slot(mirror)
         with pytest.raises(SourceError) as caught:
-            recover.recover(context, NAME, say=rest)
+            recover.recover(context, NAME, say=pausing(mirror))
         (run,) = active(registry, NAME)
         assert (caught.value.code, caught.value.hint) == (
             "RESNAPSHOT_PAUSED",
@@ -96,3 +109,17 @@ def test_a_recovery_leaves_a_large_table_to_a_run_and_goes_on_where_it_was(stack
         assert is_equal(mirror)
         # Markers of transactions count as offsets.
         assert read() - half < 1.1 * ROWS + broken / 2, "it began again"
+
+
+def test_a_recovery_whose_slot_is_lost_before_it_has_ended_begins_once_more(stack: RunningStack) -> None:
+    with mirrored(stack, NAME, *TABLES, settings=SLOWLY) as mirror:
+        mirror.settle()
+        lose_the_slot(mirror)
+        with pytest.raises(SourceError) as caught:
+            recover.recover(mirror.context, NAME, say=pausing(mirror))
+        assert caught.value.code == "RESNAPSHOT_PAUSED"
+        until(lambda: all("2" in rows for rows in mirror.stored("small").values()))
+        drop_the_slot(mirror, "DELETE FROM small WHERE id = 2", "UPDATE large SET name = 'too' WHERE id = 5")
+        recover.recover(mirror.context, NAME)
+        mirror.settle()
+        assert is_equal(mirror)

@@ -78,6 +78,25 @@ def test_counters_go_on_after_a_restart(tmp_path: Path) -> None:
     assert told["first_row_ms"] is not None
 
 
+def test_what_was_counted_of_a_former_topic_of_a_name_is_none_of_the_one_that_has_it_now(
+    tmp_path: Path,
+) -> None:
+    """A table was taken out and in again; else its new topic, which is empty, seems to have lost records."""
+    path, here = tmp_path / "progress.json", spec(tmp_path)
+    lives = [
+        here.model_copy(update={"tables": (here.tables[0].model_copy(update={"topic_id": name}),)})
+        for name in ("before", "now")
+    ]
+    counters = {"applied": 2, "stale": 1, "rejected": 0, "last_commit_ms": 5}
+    first = Progress(path, lives[0])
+    first.batch(0, 0.1, Report(tables={"public.t": counters}), {("shop.public.t", 0): 999})
+    first.state("running")
+    for life, applied, offsets in ((lives[0], 2, {"shop.public.t": {"0": 1000}}), (lives[1], 0, {})):
+        Progress(path, life).state("running")
+        told = json.loads(path.read_text())
+        assert (told["tables"]["public.t"]["applied"], told["offsets"]) == (applied, offsets)
+
+
 @pytest.mark.parametrize(
     ("drift", "stands"),
     [
