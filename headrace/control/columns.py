@@ -174,7 +174,16 @@ def there(
 
 def _untold(registry: Registry, entry: SourceEntry) -> set[TableId]:
     """Return the tables of which changes were not told right, and that have not been read since."""
-    topics = {v.topic for v in verdicts.standing(registry, entry.name) if v.code in verdicts.REFRESHED}
+    sinks = {sink.name: sink.tables for sink in registry.sinks(entry.name)}
+    topics = {
+        found.topic
+        for found in verdicts.standing(registry, entry.name)
+        if found.code in verdicts.REFRESHED
+        # What is wrong at sinks to come alone is nothing to be mended for those that are here.
+        and (
+            not found.healed or any(found.topic in sinks[name] for name in sinks.keys() - found.healed.keys())
+        )
+    }
     return {table.schema.table for table in entry.tables if table.topic in topics}
 
 

@@ -131,9 +131,11 @@ def follow(
             owe(sink.name, _lacking(sink, changed))
         _note_lacking(context, registry, behind, changed)
         if changed.source:
+            _note_later(registry, name, changed)
             _tell_connector(context, registry.source(name), changed.source, say)
             _register(registry, name, changed.source)
             hit("follow.registered", name)
+            _note_later(registry, name, changed)
         refused, away = _give(context, registry, behind, changed, owe, say)
         _followed_types(context, registry, name, changed, refused, seen_ms)
         if behind:
@@ -276,6 +278,17 @@ def _note_lacking(context: Context, registry: Registry, sinks: Sequence[SinkEntr
         if topics:
             ends = Kafka(context.kafka_bootstrap).ends(topics)
             registry.incomplete(sink.name, {topic: end for (topic, _), (_, end) in ends.items()})
+
+
+def _note_later(registry: Registry, name: str, changed: Changes) -> None:
+    """Note, as of now, what sinks that come later will lack of the tables."""
+    grown = {table for table, change in changed.source.items() if change.grown}
+    source = registry.source(name)
+    said = verdicts.State.RESYNC_REQUIRED, "rows of before are told without the columns that came later"
+    for table in source.tables:
+        if table.schema.table in grown:
+            verdict = verdicts.Verdict(*said, _rebuilt(source, table.schema.table))
+            verdicts.lacking_later(registry, source, table.topic, verdict)
 
 
 def _tell_connector(

@@ -29,12 +29,14 @@ __all__ = [
     "first_loaded",
     "follow_types",
     "healed",
+    "lacking_later",
     "made_anew",
     "over",
     "record",
     "reword",
     "seen_again",
     "standing",
+    "told_again",
 ]
 
 EVERY_SINK = ""
@@ -65,7 +67,7 @@ TAKEN_BACK = "SINK_TAKEN_BACK"
 """Code of the verdict upon a table to whose target another installation has written, until a recovery."""
 
 _FOLLOWED = "COLUMN_FOLLOWED"
-"""The same, once they are decoded by the types that the columns have now."""
+"""The same, once they are decoded by the types that the columns have now; and of rows without new columns."""
 
 REFRESHED = (
     RETYPED,
@@ -304,13 +306,40 @@ def follow_types(
             before, code = found.last_ms, found.code
             session.delete(found)
             session.flush()
-            if found.topic in unserved:
-                session.merge(VerdictEntry(**told, sink=EVERY_SINK, code=_FOLLOWED, last_ms=now))
+            if found.sink == EVERY_SINK or found.topic in unserved:  # of sinks that come later
+                here = {sink: now for sink, tables in needed.items() if found.topic in tables}
+                session.merge(
+                    VerdictEntry(**told | {"healed": here}, sink=EVERY_SINK, code=_FOLLOWED, last_ms=now)
+                )
             for sink in needed if found.sink == EVERY_SINK else (found.sink,):
                 if found.topic in followed.get(sink, ()):
                     session.merge(VerdictEntry(**told, sink=sink, code=_FOLLOWED, last_ms=now))
                 elif found.topic in needed.get(sink, ()):
                     session.merge(VerdictEntry(**told, sink=sink, code=code, last_ms=before))
+
+
+def lacking_later(registry: Registry, source: SourceEntry, topic: str, verdict: Verdict) -> None:
+    """Note what is wrong of a table at sinks that come later: rows of before are told without new columns.
+
+    The sinks that are there lack the same, which is noted of each.
+    """
+    with registry.begin() as session:
+        if living(session, source):
+            _noted(session, source.name, [topic], _FOLLOWED, verdict)
+            sinks = session.scalars(select(SinkEntry).where(SinkEntry.source == source.name))
+            here = {sink.name: now_ms() for sink in sinks if topic in sink.tables}
+            session.get_one(VerdictEntry, (source.name, topic, EVERY_SINK, _FOLLOWED)).healed = here
+
+
+def told_again(registry: Registry, source: str, topic: str, begun_ms: int) -> None:
+    """Note that a run which began at ``begun_ms`` has read a table, so that its topic tells what it lacked.
+
+    Sinks that come later take that from there, also those that have come while it read.
+    """
+    with registry.begin() as session:
+        found = session.get(VerdictEntry, (source, topic, EVERY_SINK, _FOLLOWED))
+        if found is not None and found.last_ms < begun_ms:
+            session.delete(found)
 
 
 def standing(registry: Registry, source: str) -> Sequence[VerdictEntry]:

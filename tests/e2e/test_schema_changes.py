@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.config.pipeline import SchemaPolicy
-from headrace.control import lag
-from tests.support.mirror import Mirror, mirrored
+from headrace.control import lag, sink
+from tests.support.mirror import Mirror, mirrored, store_settings
 from tests.support.remedy import bare, carry_out
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
@@ -116,9 +116,14 @@ def test_a_refresh_without_rereading_is_not_green(mirror: Mirror) -> None:
     refresh(mirror, "--no-resnapshot")
     until(lambda: all("older than" in reason for reason in reasons(mirror)))
     assert not mirror.in_sync  # rows of before lack the default
+    # A sink that comes now takes from the topic what that tells.
+    settings = {**store_settings(mirror.stack, "alter")["redis"], "key_prefix": "late:"}
+    sink.add(mirror.context, "alterlate", "redis", settings=settings, source="alter")
+    until(lambda: state_of(mirror, "alterlate")[0] == "resync_required")
     carry_out(remedy(mirror), mirror.stack.home.root, mirror.database.run)
     mirror.settle()
     assert_equal(mirror)
+    sink.remove(mirror.context, "alterlate", purge=True)
 
 
 def test_a_renamed_and_a_dropped_column_are_followed(mirror: Mirror) -> None:

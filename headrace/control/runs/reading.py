@@ -46,7 +46,7 @@ from headrace.control.runs.start import MAX_LATENCY_MS, marks_of
 from headrace.control.runs.untold import Untold
 from headrace.control.runs.wishes import ending, may_rest, want_end
 from headrace.control.snapshot import Snapshot, SnapshotState, Told
-from headrace.control.verdicts import EVERY_SINK, UNTIL_READ, healed, over
+from headrace.control.verdicts import EVERY_SINK, UNTIL_READ, healed, over, told_again
 from headrace.model.errors import HeadraceError, SourceError
 from headrace.model.schema import TableId, declared_keys
 from headrace.observe.failpoints import hit
@@ -180,6 +180,7 @@ def note_read(job: Job) -> None:
     for topic in run.plan["ends"]:
         for code in UNTIL_READ:
             over(job.registry, run.source, topic, code)
+        told_again(job.registry, run.source, topic, run.begun_ms)
         if topic not in served:
             healed(job.registry, run.source, topic, EVERY_SINK, run.begun_ms)
     for other in overtaken(job.registry, job.run):
