@@ -29,7 +29,20 @@ from spark_jobs.tables import Tables
 from tests.support.entries import source_entry
 from tests.support.small_table import NOTHING_CARRIED, SCHEMA, TABLE, change
 
-__all__ = ["DOWN", "NOW", "OTHER", "OTHERS", "TOPIC", "Broken", "begun", "filled", "hasty", "opened", "says"]
+__all__ = [
+    "DOWN",
+    "NOW",
+    "OTHER",
+    "OTHERS",
+    "TOPIC",
+    "Broken",
+    "NewTopics",
+    "begun",
+    "filled",
+    "hasty",
+    "opened",
+    "says",
+]
 
 OTHER = TableSchema(type(TABLE)("public", "other"), SCHEMA.columns, SCHEMA.key)
 TOPIC, OTHERS = "shop.public.t", "shop.public.other"
@@ -73,6 +86,15 @@ def swept_here(context: Context, sink: str, table: SourceTableEntry, marks: Sequ
     stored.truncate(table.schema, Position(table.epoch, *marks))
 
 
+class NewTopics:
+    """The beginnings and ends of topics of a new life, as Kafka tells them."""
+
+    first = 0
+
+    def ends(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        return {(name, 0): (self.first if name == TOPIC else 0, 5) for name in names}
+
+
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait for long, and no engine start."""
     monkeypatch.setitem(KINDS, "broken", f"{Broken.__module__}:{Broken.__name__}")
@@ -83,6 +105,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(sweep, "_POLL_S", 0.01)
     monkeypatch.setattr(sweep, "ask_sweep", swept_here)
+    monkeypatch.setattr(sweep, "Kafka", lambda _: NewTopics())
+    monkeypatch.setattr(NewTopics, "first", 0)
 
 
 def begun(context: Context) -> Job:

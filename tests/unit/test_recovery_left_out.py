@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from headrace.control.verdicts import LEFT_OUT, State, healed, standing
 from headrace.model.errors import SinkError, UsageError
 from sinks.base import Stored
 from spark_jobs.troubles import Troubles
-from tests.support.recovering import NOW, OTHER, TOPIC, Broken, begun, filled, hasty, opened, says
+from tests.support.recovering import NOW, OTHER, TOPIC, Broken, NewTopics, begun, filled, hasty, opened, says
 from tests.support.small_table import SCHEMA, TABLE
 
 NO_FILE = SinkError("A data file is gone.", code="NO_FILE", hint="repair it", table=TABLE)
@@ -49,13 +48,6 @@ def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def job(context: Context) -> Job:
     return begun(context)
-
-
-class NewTopics:
-    """The ends of topics of a new life, as Kafka tells them."""
-
-    def ends(self, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
-        return {(name, 0): (0, 5) for name in names}
 
 
 def trouble(state: str = "failed") -> dict[str, Any]:
@@ -128,6 +120,23 @@ def test_a_target_that_refuses_the_sweep_or_a_last_look_is_left_out(
         ("early", "public.other", 4),
         ("late", "public.other", 4),
     }
+
+
+def test_a_table_of_which_kafka_has_dropped_records_is_not_swept(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink that rested for long may have had nothing of it to apply: all its rows would go."""
+    for name in ("early", "late"):
+        filled(job, name, OTHER, SCHEMA)
+        says(job, name, {})
+    monkeypatch.setattr(NewTopics, "first", 3)
+    _, left = sweep.sweep(job)
+    assert {(one.sink, one.table, one.code) for one in left} == {
+        ("early", "public.t", "KAFKA_DATA_LOST"),
+        ("late", "public.t", "KAFKA_DATA_LOST"),
+    }
+    counts = [opened(job.registry.sink(name)).count(SCHEMA) for name in ("early", "late")]
+    assert counts == [9, 9]
 
 
 def test_what_is_left_out_is_status_until_a_run_has_filled_another_target(job: Job) -> None:

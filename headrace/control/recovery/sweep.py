@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from headrace.control.differences import Differences, compare
+from headrace.control.kafka import Kafka
 from headrace.control.opened import opened_sink, tables_of
 from headrace.control.pipelines import is_paused
 from headrace.control.progress import SinkProgress, read_progress
@@ -16,6 +17,7 @@ from headrace.control.registry import SinkEntry, SourceTableEntry
 from headrace.control.remedies import recover
 from headrace.control.rest import refuse_at_rest
 from headrace.control.sink import wait_running
+from headrace.control.sink_tables import trimmed
 from headrace.control.sweeps import ask_sweep
 from headrace.control.verdicts import UNARRIVED, State, standing
 from headrace.model.errors import Retry, SinkError, SinkUnavailable
@@ -60,12 +62,13 @@ def sweep(job: Job) -> tuple[list[Differences], list[LeftOut]]:
 
 def _sweep_sink(job: Job, sink: SinkEntry) -> tuple[list[Differences], list[LeftOut]]:
     tables = tables_of(job.registry, sink)
-    out = _unarrived(job) | job.left_out(sink.name)
+    out = _unarrived(job) | _trimmed(job, tables) | job.left_out(sink.name)
     found: list[Differences] = []
     with opened_sink(sink) as store:
         out |= _wait_stored(job, sink.name, store, [table for table in tables if table.topic not in out])
         if not job.has(sink.name):
             return [], []
+        out = _trimmed(job, tables) | out
         for table in tables:
             if table.topic not in out:
                 said = refusal(partial(_clear, job, sink.name, table))
@@ -85,6 +88,18 @@ def _unarrived(job: Job) -> dict[str, Why]:
         for verdict in standing(job.registry, job.name)
         if verdict.code == UNARRIVED and verdict.last_ms >= began_ms
     }
+
+
+def _trimmed(job: Job, tables: Sequence[SourceTableEntry]) -> dict[str, Why]:
+    """Return topic → why, of tables of which a sink that came late may have had no rows to apply.
+
+    All that it has would be of the former life, and go.
+    """
+    kafka, found = Kafka(job.context.kafka_bootstrap), dict[str, Why]()
+    for topic, first in trimmed(kafka, tables, {}).items():
+        said = f"Kafka no longer has what {topic} told before offset {first}: the sink may lack rows of that"
+        found[topic] = "KAFKA_DATA_LOST", said
+    return found
 
 
 def _clear(job: Job, sink: str, table: SourceTableEntry) -> None:
