@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.config.pipeline import SchemaPolicy, Swept, load_pipeline, write_private
+from headrace.config.pipeline import SchemaPolicy, load_pipeline, write_private
 from headrace.control.context import Context
 from headrace.control.pipelines import pipeline_of, spec_path, worked_on
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew
-from headrace.control.runs.repository import all_of
+from headrace.control.runs.passed import swept_at
 from headrace.control.verdicts import FIRST_LOAD, State, Verdict, record, standing
 from spark_jobs.targets import newest_targets
 
@@ -58,7 +58,7 @@ def _remake(
     spec = spec.model_copy(
         update={
             "tables": newest_targets(spec.checkpoint, spec.tables),
-            "swept": _swept(registry, entry, tables),
+            "swept": swept_at(registry, entry, tables),
         }
     )
     if SchemaPolicy(entry.on_schema_change) is SchemaPolicy.IGNORE:
@@ -68,17 +68,3 @@ def _remake(
             record(registry, source, [table.topic], REMADE, verdict, sink=entry.name)
     write_private(spec_path(context, entry.name), spec.model_dump_json())
     registry.note(f"sink {entry.name}", "pipeline written anew")
-
-
-def _swept(registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry]) -> dict[str, Swept]:
-    """Return topic → the marks of the last run that this sink was swept after, at its beginning or later."""
-    found: dict[str, Swept] = {}
-    for run in all_of(registry, entry.source):  # the newest first
-        done = run.counts.get("swept", {}).get(entry.name, {})
-        before = run.ended_ms is not None and run.ended_ms < entry.created_ms
-        for table in tables:
-            mine = str(table.schema.table) in done or (before and table.topic not in entry.incomplete)
-            if mine and table.topic in (run.plan.get("ends") or {}):
-                marks, ends = run.plan["marks"][table.topic], run.plan["ends"][table.topic]
-                found.setdefault(table.topic, Swept(marks=tuple(marks), ends=tuple(ends)))
-    return found

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
-from headrace.control.registry import Registry, ResnapshotEntry, SourceTableEntry
+from headrace.config.pipeline import Swept
+from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry
+from headrace.control.runs.repository import all_of
 
-__all__ = ["passed_by", "reread"]
+__all__ = ["passed_by", "reread", "swept_at"]
 
 Passed = Mapping[str, tuple[list[int], list[int]]]
 """Topic → marks and ends of a run, by partition."""
@@ -52,6 +54,20 @@ def passed_by(run: ResnapshotEntry, tables: Iterable[SourceTableEntry]) -> Passe
         if topic in ends and (run.phase in _READ_WHOLE or _is_swept(run, names.get(topic, ""))):
             passed[topic] = (_each(marks), _each(ends[topic]))
     return passed
+
+
+def swept_at(registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry]) -> dict[str, Swept]:
+    """Return topic → the marks of the last run that this sink was swept after, at its beginning or later."""
+    found: dict[str, Swept] = {}
+    for run in all_of(registry, entry.source):  # the newest first
+        done = run.counts.get("swept", {}).get(entry.name, {})
+        before = run.ended_ms is not None and run.ended_ms < entry.created_ms
+        for table in tables:
+            mine = str(table.schema.table) in done or (before and table.topic not in entry.incomplete)
+            if mine and table.topic in (run.plan.get("ends") or {}):
+                marks, ends = run.plan["marks"][table.topic], run.plan["ends"][table.topic]
+                found.setdefault(table.topic, Swept(marks=tuple(marks), ends=tuple(ends)))
+    return found
 
 
 def _each(told: int | list[int]) -> list[int]:

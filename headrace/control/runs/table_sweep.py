@@ -11,6 +11,7 @@ from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEnt
 from headrace.control.remedies import read_anew
 from headrace.control.runs.counted import NOTHING_GOES, refuse_unseen
 from headrace.control.runs.job import Aborted, Job, Paused
+from headrace.control.runs.passed import swept_at
 from headrace.control.runs.repository import SWEEP_LARGE, UNSWEPT, change, count, is_swept
 from headrace.control.runs.settling import pipeline_of, shadowed
 from headrace.control.runs.shadowing import switch
@@ -46,6 +47,8 @@ def sweep_table(
     shadow = shadowed(run, entry.name, table.topic)
     writer = pipeline_of(run, entry.name, table) if shadow else entry.name
     try:
+        if shadow:
+            _drop_known(job, entry, writer, table)
         found = _ask(job, entry, writer, table, marks, limit)
     except SinkError as error:
         if error.code == ROWS_BEHIND:
@@ -78,6 +81,16 @@ def sweep_table(
     count(job.registry, job.name, entry.name, swept=swept, written=before + written)
     hit("run.counted", entry.kind)
     return None
+
+
+def _drop_known(job: Job, entry: SinkEntry, shadow: str, table: SourceTableEntry) -> None:
+    """Remove from a shadow what an earlier run has removed from what is served: nobody is asked twice.
+
+    The topic goes on telling of rows whose end it does not tell.
+    """
+    before = swept_at(job.registry, entry, [table]).get(table.topic)
+    if before is not None and any(before.marks):
+        ask_sweep(job.context, shadow, table, before.marks, heed=job.refuse_rest)
 
 
 def _ask(
