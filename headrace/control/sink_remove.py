@@ -16,7 +16,7 @@ from headrace.control.pipelines import discard_run, withdraw, working_on
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink_settings import forget
-from headrace.control.verdicts import TAKEN_BACK, over
+from headrace.control.verdicts import TAKEN_BACK, forget_sink, over
 from headrace.model.claim import Claim
 from headrace.model.errors import SinkError
 from headrace.model.schema import TableId
@@ -134,4 +134,5 @@ def unregister(registry: Registry, name: str) -> None:
     with registry.begin() as session:
         found = session.get(SinkEntry, name)
         if found is not None:
+            forget_sink(session, found.source, name)
             session.delete(found)

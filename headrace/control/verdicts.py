@@ -28,6 +28,7 @@ __all__ = [
     "Verdict",
     "first_loaded",
     "follow_types",
+    "forget_sink",
     "healed",
     "lacking_later",
     "made_anew",
@@ -307,10 +308,8 @@ def follow_types(
             session.delete(found)
             session.flush()
             if found.sink == EVERY_SINK or found.topic in unserved:  # of sinks that come later
-                here = {sink: now for sink, tables in needed.items() if found.topic in tables}
-                session.merge(
-                    VerdictEntry(**told | {"healed": here}, sink=EVERY_SINK, code=_FOLLOWED, last_ms=now)
-                )
+                told_of = told | {"healed": _told_apart(session, source, found.topic)}
+                session.merge(VerdictEntry(**told_of, sink=EVERY_SINK, code=_FOLLOWED, last_ms=now))
             for sink in needed if found.sink == EVERY_SINK else (found.sink,):
                 if found.topic in followed.get(sink, ()):
                     session.merge(VerdictEntry(**told, sink=sink, code=_FOLLOWED, last_ms=now))
@@ -325,10 +324,29 @@ def lacking_later(registry: Registry, source: SourceEntry, topic: str, verdict: 
     """
     with registry.begin() as session:
         if living(session, source):
+            told = _told_apart(session, source.name, topic)
             _noted(session, source.name, [topic], _FOLLOWED, verdict)
-            sinks = session.scalars(select(SinkEntry).where(SinkEntry.source == source.name))
-            here = {sink.name: now_ms() for sink in sinks if topic in sink.tables}
-            session.get_one(VerdictEntry, (source.name, topic, EVERY_SINK, _FOLLOWED)).healed = here
+            session.get_one(VerdictEntry, (source.name, topic, EVERY_SINK, _FOLLOWED)).healed = told
+
+
+def _told_apart(session: Session, source: str, topic: str) -> dict[str, int]:
+    """Return the sinks of which it is noted by itself what rows of before lack.
+
+    One that came after an earlier change lacks what that brought, and nothing of it is noted of that sink.
+    """
+    sinks = session.scalars(select(SinkEntry).where(SinkEntry.source == source))
+    before = session.get(VerdictEntry, (source, topic, EVERY_SINK, _FOLLOWED))
+    here = (sink.name for sink in sinks if topic in sink.tables)
+    return {name: now_ms() for name in here if before is None or name in before.healed}
+
+
+def forget_sink(session: Session, source: str, name: str) -> None:
+    """Have one that comes under the name of a sink that goes be told of what rows lack, as any that comes."""
+    query = select(VerdictEntry).where(
+        VerdictEntry.source == source, VerdictEntry.sink == EVERY_SINK, VerdictEntry.code == _FOLLOWED
+    )
+    for found in session.scalars(query):
+        found.healed = {sink: at for sink, at in found.healed.items() if sink != name}
 
 
 def told_again(registry: Registry, source: str, topic: str, begun_ms: int) -> None:

@@ -7,17 +7,21 @@ from pathlib import Path
 import pytest
 
 from headrace.control.registry import Registry, SinkEntry, now_ms
-from headrace.control.runs.repository import change, insert
+from headrace.control.runs.passed import swept_at
+from headrace.control.runs.repository import Phase, change, end, insert
+from headrace.control.sink_remove import unregister
 from headrace.control.verdicts import (
     RETYPED,
     State,
     Verdict,
     follow_types,
     healed,
+    lacking_later,
     over,
     record,
     reword,
     standing,
+    told_again,
 )
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
@@ -161,3 +165,47 @@ def test_a_type_that_changes_once_more_is_followed_by_nobody_yet(registry: Regis
     record(registry, source, [TOPIC], RETYPED, WRONG)
     follow_types(registry, "shop", {"cache": [TOPIC], "search": [TOPIC]}, seen_ms)
     assert [(found.sink, found.code) for found in standing(registry, "shop")] == [("", RETYPED)]
+
+
+def sink(registry: Registry, name: str) -> None:
+    """Register another sink of the table."""
+    with registry.begin() as session:
+        told = {"kind": "memory", "source": "shop", "settings": {}, "tables": {TOPIC: {}}, "incomplete": {}}
+        session.add(SinkEntry(name=name, **told, on_schema_change="lenient", created_ms=now_ms() + 10))
+
+
+def told_of(registry: Registry) -> set[str]:
+    """Return the sinks that are told what rows of before lack."""
+    names = {entry.name for entry in registry.sinks("shop")}
+    return {name for found in standing(registry, "shop") for name in names - found.healed.keys()}
+
+
+def test_what_rows_of_before_lack_is_told_of_sinks_that_come_until_a_run_has_read_them(
+    registry: Registry,
+) -> None:
+    source = registry.source("shop")
+    lacking_later(registry, source, TOPIC, WRONG)
+    assert told_of(registry) == set()
+    sink(registry, "late")
+    assert told_of(registry) == {"late"}
+    lacking_later(registry, source, TOPIC, WRONG)  # another column; what the first one brought it lacks still
+    assert told_of(registry) == {"late"}
+    unregister(registry, "cache")
+    sink(registry, "cache")
+    assert told_of(registry) == {"cache", "late"}
+    told_again(registry, "shop", TOPIC, 1)  # a run of before
+    assert told_of(registry) == {"cache", "late"}
+    told_again(registry, "shop", TOPIC, registry.moment("shop") + 1)
+    assert not standing(registry, "shop")
+
+
+def test_a_run_that_failed_before_it_swept_has_swept_no_later_sink(registry: Registry) -> None:
+    table = registry.source("shop").tables
+    run = insert(registry, "shop", [TOPIC], ["cache"], queue=False, why="")
+    change(registry, run.id, {"marks": {TOPIC: [5]}, "ends": {TOPIC: [9]}}, phase=Phase.APPLYING)
+    end(registry, run.id, Phase.FAILED)
+    sink(registry, "late")
+    assert swept_at(registry, registry.sink("late"), table) == {}
+    change(registry, run.id, counts={"swept": {"cache": {"public.t": 0}}})
+    found = swept_at(registry, registry.sink("late"), table)
+    assert {topic: told.marks for topic, told in found.items()} == {TOPIC: (5,)}

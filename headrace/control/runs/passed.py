@@ -59,11 +59,14 @@ def passed_by(run: ResnapshotEntry, tables: Iterable[SourceTableEntry]) -> Passe
 def swept_at(registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableEntry]) -> dict[str, Swept]:
     """Return topic → the marks of the last run that this sink was swept after, at its beginning or later."""
     found: dict[str, Swept] = {}
+    every = registry.source(entry.source).tables
     for run in all_of(registry, entry.source):  # the newest first
         done = run.counts.get("swept", {}).get(entry.name, {})
         before = run.ended_ms is not None and run.ended_ms < entry.created_ms
         for table in tables:
-            mine = str(table.schema.table) in done or (before and table.topic not in entry.incomplete)
+            # A new sink is swept with what an earlier run has read whole.
+            begun = before and table.topic not in entry.incomplete and table.topic in passed_by(run, every)
+            mine = begun or str(table.schema.table) in done
             if mine and table.topic in (run.plan.get("ends") or {}):
                 marks, ends = run.plan["marks"][table.topic], run.plan["ends"][table.topic]
                 found.setdefault(table.topic, Swept(marks=tuple(marks), ends=tuple(ends)))
