@@ -362,13 +362,12 @@ class Batches:
         return {place: span for place, span in due.items() if place[0] not in refused}
 
     def _readable(self, ranges: Ranges, known: Collection[Place]) -> Ranges:
-        """Return what Kafka still has of some ranges; a known place of which it has not all has a hole."""
+        """Return what Kafka still has of some ranges; one that begins after what is needed has a hole."""
         kept: dict[Place, tuple[int, int]] = {}
         for place, first in self._history.firsts(ranges).items():
             begin, end = ranges[place]
-            if first > begin and place in known:
-                topic, partition = place
-                self._hole(topic, self._history.hole(topic), {partition: first})
+            if first > begin and (place in known or self._spec.begins_late(*place, first)):
+                self._hole(place[0], self._history.hole(place[0]), {place[1]: first})
             kept[place] = min(max(begin, first), end), end
         return kept
 

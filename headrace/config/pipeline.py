@@ -126,6 +126,8 @@ class PipelineSpec(_Spec):
         paused: True keeps the query stopped; only a person's command changes it.
         withheld: True keeps the query stopped while a command works on the sink's targets.
         swept: Topic → the last complete run that read its table anew; absent where there was none.
+        whole_from: Topic → by partition, from where it tells of every row. A query that begins later than
+            there lacks rows; absent where it may begin anywhere.
         max_offsets_per_trigger: Upper bound of records in one micro-batch.
     """
 
@@ -147,12 +149,18 @@ class PipelineSpec(_Spec):
     withheld: bool = False
     renewed_ms: int = 0
     swept: dict[str, Swept] = {}
+    whole_from: dict[str, tuple[int, ...]] = {}
     max_offsets_per_trigger: int = 50_000
 
     @property
     def runs(self) -> bool:
         """Return whether there is to be a query."""
         return not self.paused and not self.withheld
+
+    def begins_late(self, topic: str, partition: int, first: int) -> bool:
+        """Return whether a query that begins with this record of a topic misses rows, as far as is known."""
+        whole = self.whole_from.get(topic, ())
+        return partition < len(whole) and first > whole[partition]
 
 
 DRIVER_JVM = ("-XX:+UseSerialGC",)

@@ -27,6 +27,7 @@ from headrace.control.runner import engine_state
 from headrace.control.snapshot import initial
 from headrace.control.verdicts import standing
 from headrace.model.errors import HeadraceError, LoginRefused
+from headrace.model.life import life_of
 from headrace.model.schema import TableId
 from headrace.observe import pidfile
 
@@ -224,6 +225,8 @@ def _silence(error: HeadraceError, source: str) -> Silence:
 
 def _sink(context: Context, kafka: Kafka, entry: SinkEntry, source: SourceSeen) -> SinkSeen:
     progress, now_ms = read_progress(context.progress, entry.name), _now_ms()
+    if progress is not None:
+        progress = progress.of({t.topic: life_of(t.topic, t.topic_id) for t in source.entry.tables})
     paused, withheld, other_lives, untold = False, False, frozenset[str](), frozenset[str]()
     with suppress(OSError, ValueError):  # the engine says what is wrong with a damaged one
         spec = load_pipeline(context.pipelines / f"{entry.name}.json")

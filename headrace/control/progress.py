@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class SinkProgress:
             store had it when it was asked last.
         checked_ms: When the store was asked what it has; None when it has not been.
         applying_since_ms: When a batch of many records was begun; None once the store was asked after it.
+        lives: Topic → the life of it that the offsets are of; the topic itself where that is not known.
         tables: Table → counters.
         latency_ms: Commit → applied of streamed changes in the last minutes: p50, p99, count, window_seconds.
     """
@@ -61,6 +62,19 @@ class SinkProgress:
     latency_ms: Mapping[str, Any]
     checked_ms: int | None = None
     applying_since_ms: int | None = None
+    lives: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, lives: Mapping[str, str]) -> SinkProgress:
+        """Return the progress without offsets of topics that were made anew since."""
+        former = {
+            topic
+            for topic, life in self.lives.items()
+            if topic not in (life, lives.get(topic, topic)) and life != lives[topic]
+        }
+        if not former:
+            return self
+        kept = {place: offset for place, offset in self.next_offsets.items() if place[0] not in former}
+        return replace(self, next_offsets=kept)
 
 
 _COUNTERS = (
@@ -98,4 +112,5 @@ def read_progress(directory: Path, sink: str) -> SinkProgress | None:
         latency_ms=value.get("latency_ms", {}),
         checked_ms=value.get("checked_ms"),
         applying_since_ms=value.get("applying_since_ms"),
+        lives=value.get("lives", {}),
     )

@@ -165,7 +165,7 @@ def recover(context: Context, name: str, *, say: Say = lambda _: None) -> Recove
             if job.run.phase == "beginning":
                 reading_ms = begin_life(job)
                 flushed = _hold(job).flushed
-                job.advance("reading", reading_ms=reading_ms, gap=job.source.gap, flushed=flushed)
+                job.advance("reading", reading_ms=reading_ms, gap=job.source.gap, flushed=flushed, whole={})
             hand_over(job)
         if job.run.phase == "reading":
             with Connect(context.connect_url) as connect:

@@ -133,9 +133,11 @@ def follow(
         if changed.source:
             _note_later(registry, name, changed)
             _tell_connector(context, registry.source(name), changed.source, say)
+            # A run that read before the connector was told takes the first note back. Before what is followed
+            # is registered: who follows after a kill notes nothing of it any more.
+            _note_later(registry, name, changed)
             _register(registry, name, changed.source)
             hit("follow.registered", name)
-            _note_later(registry, name, changed)
         refused, away = _give(context, registry, behind, changed, owe, say)
         _followed_types(context, registry, name, changed, refused, seen_ms)
         if behind:

@@ -10,12 +10,10 @@ from headrace.control.pipelines import pipeline_of, spec_path, worked_on
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.remedies import read_anew
 from headrace.control.runs.passed import swept_at
-from headrace.control.verdicts import FIRST_LOAD, State, Verdict, record, standing
+from headrace.control.verdicts import FIRST_LOAD, REMADE, State, Verdict, record, standing
 from spark_jobs.targets import newest_targets
 
 __all__ = ["remake_damaged"]
-
-REMADE = "PIPELINE_REMADE"
 
 
 def remake_damaged(

@@ -16,7 +16,7 @@ from headrace.control.pipelines import discard_run, withdraw, working_on
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
 from headrace.control.runs.shadowing import discard_of_sink
 from headrace.control.sink_settings import forget
-from headrace.control.verdicts import TAKEN_BACK, forget_sink, over
+from headrace.control.verdicts import forget_sink, forget_target
 from headrace.model.claim import Claim
 from headrace.model.errors import SinkError
 from headrace.model.schema import TableId
@@ -75,7 +75,7 @@ def let_go(context: Context, name: str, *, purge: bool = False, say: Say) -> lis
                         left.append(stays)
                     else:
                         sink.drop(table.schema)
-                        over(registry, entry.source, table.topic, TAKEN_BACK, sink=name)
+                        forget_target(registry, entry.source, table.topic, name)
                 sink.forget([table.topic for table in tables if table.schema.table not in taken])
             if is_registered:  # else those are of an earlier one
                 shutil.rmtree(context.dead_letters / name, ignore_errors=True)

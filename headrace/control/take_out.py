@@ -134,6 +134,10 @@ def _without(plan: Mapping[str, Any], topics: set[str]) -> dict[str, Any]:
         sink: [topic for topic in mine if topic not in topics]
         for sink, mine in plan.get("shadows", {}).items()
     }
+    left["swept"] = {
+        sink: {topic: told for topic, told in mine.items() if topic not in topics}
+        for sink, mine in plan.get("swept", {}).items()
+    }
     return left
 
 

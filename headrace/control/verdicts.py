@@ -19,6 +19,7 @@ __all__ = [
     "LEFT_TO_RUN",
     "ORDER",
     "REFRESHED",
+    "REMADE",
     "RESTARTED",
     "RETYPED",
     "TAKEN_BACK",
@@ -29,6 +30,7 @@ __all__ = [
     "first_loaded",
     "follow_types",
     "forget_sink",
+    "forget_target",
     "healed",
     "lacking_later",
     "made_anew",
@@ -84,6 +86,11 @@ REFRESHED = (
 )
 """Codes for which ``source refresh`` mends publication and types, if need be, and reads the table anew."""
 
+REMADE = "PIPELINE_REMADE"
+"""Code of the verdict upon a table of which a sink that ignores changes of columns forgot which it had."""
+
+_OF_PIPELINE = (*REFRESHED, REMADE)
+"""Codes of what is wrong with what a sink applies, and not with what its targets keep when it is removed."""
 
 _NAMESAKE = "TYPE_NAMESAKE"
 """Code of the verdict upon a table whose types the connector may mix up until it starts without namesakes."""
@@ -341,12 +348,27 @@ def _told_apart(session: Session, source: str, topic: str) -> dict[str, int]:
 
 
 def forget_sink(session: Session, source: str, name: str) -> None:
-    """Have one that comes under the name of a sink that goes be told of what rows lack, as any that comes."""
-    query = select(VerdictEntry).where(
-        VerdictEntry.source == source, VerdictEntry.sink == EVERY_SINK, VerdictEntry.code == _FOLLOWED
-    )
-    for found in session.scalars(query):
+    """Have one that comes under the name of a sink that goes be told of what rows lack, as any that comes.
+
+    What is wrong with the rows that its targets keep is remembered until :func:`forget_target`.
+    """
+    entries = select(VerdictEntry).where(VerdictEntry.source == source)
+    for found in session.scalars(entries.where(VerdictEntry.sink == name)).all():
+        if found.code in _OF_PIPELINE:
+            session.delete(found)
+    later = entries.where(VerdictEntry.sink == EVERY_SINK, VerdictEntry.code == _FOLLOWED)
+    for found in session.scalars(later):
         found.healed = {sink: at for sink, at in found.healed.items() if sink != name}
+
+
+def forget_target(registry: Registry, source: str, topic: str, sink: str) -> None:
+    """Note that a sink's target of a table is gone, and with it all that was wrong there."""
+    query = select(VerdictEntry).where(
+        VerdictEntry.source == source, VerdictEntry.topic == topic, VerdictEntry.sink == sink
+    )
+    with registry.begin() as session:
+        for found in session.scalars(query).all():
+            session.delete(found)
 
 
 def told_again(registry: Registry, source: str, topic: str, begun_ms: int) -> None:

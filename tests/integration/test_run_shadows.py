@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
+from headrace.config.kafka import KafkaAddress
 from headrace.control import lag, sink
+from headrace.control.kafka import Kafka
 from headrace.control.recovery.left_out import LeftOut, tell
 from headrace.control.registry import Registry
 from headrace.control.runner import ensure_engine, stop_engine
@@ -22,6 +26,7 @@ from headrace.model.schema import TableId
 from tests.support.leftovers import left_by_shadows
 from tests.support.locked import redis_locked
 from tests.support.mirror import KINDS, Mirror, mirrored
+from tests.support.patience import WAIT_S
 from tests.support.remedy import bare, carry_out, refused, steps
 from tests.support.stack import RunningStack
 from tests.support.waiting import until
@@ -133,6 +138,14 @@ class Beside:
         assert told["code"] == "RESNAPSHOT_SWEEP_LARGE"
         carry_out(told["hint"], self.mirror.stack.home.root, self.mirror.database.run)
         self.assert_equal()
+
+
+def dropped(bootstrap: str, topic: str) -> None:
+    """Have Kafka let go of every record of a topic."""
+    place = Kafka(bootstrap).ends([topic])[topic, 0]
+    admin = AdminClient({**KafkaAddress.parse(bootstrap).librdkafka()})
+    for future in admin.delete_records([TopicPartition(topic, 0, place[1])]).values():
+        future.result(WAIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +293,33 @@ def test_a_table_that_is_dropped_while_its_shadows_wait_leaves_nothing_of_them(b
     until(lambda: beside.shadows() == {}, why=beside.shadows)
     until(lambda: run_of(registry, run.id).phase == "completed")
     beside.headrace("source", "tables", "remove", NAME, "public.brief", "--purge")
+    beside.assert_equal()
+
+
+def test_a_target_that_is_filled_after_kafka_dropped_what_a_run_has_read_is_not_served(
+    beside: Beside,
+) -> None:
+    """The sink rests until all of it is gone: what is filled then is empty, and nothing in it is older."""
+    beside.mirror.settle()
+    beside.condemned()
+    beside.mirror.pause("cache")
+    run = runs.start(beside.mirror.context, NAME, tables=[TableId("public", "things")])
+    registry = Registry(beside.mirror.context.registry)
+    until(
+        lambda: len(run_of(registry, run.id).counts.get("swept", {})) == 2,
+        why=lambda: run_of(registry, run.id).reason,
+    )
+    dropped(beside.mirror.context.kafka_bootstrap, f"{NAME}.public.things")
+    before = beside.mirror.stored("things")[f"{NAME}cache"]
+    beside.mirror.resume("cache")
+    until(lambda: run_of(registry, run.id).phase == "failed", why=lambda: run_of(registry, run.id).reason)
+    error = run_of(registry, run.id).error
+    assert error is not None
+    assert error["code"] == "RESNAPSHOT_INCOMPLETE"
+    assert beside.mirror.stored("things")[f"{NAME}cache"] == before
+    assert not beside.mirror.in_sync
+    beside.headrace(*steps(error["hint"])[1])
+    beside.headrace("resnapshot", "wait", run.id)
     beside.assert_equal()
 
 

@@ -9,12 +9,14 @@ import pytest
 from headrace.control.registry import Registry, SinkEntry, now_ms
 from headrace.control.runs.passed import swept_at
 from headrace.control.runs.repository import Phase, change, end, insert
+from headrace.control.runs.wishes import go_on
 from headrace.control.sink_remove import unregister
 from headrace.control.verdicts import (
     RETYPED,
     State,
     Verdict,
     follow_types,
+    forget_target,
     healed,
     lacking_later,
     over,
@@ -209,3 +211,38 @@ def test_a_run_that_failed_before_it_swept_has_swept_no_later_sink(registry: Reg
     change(registry, run.id, counts={"swept": {"cache": {"public.t": 0}}})
     found = swept_at(registry, registry.sink("late"), table)
     assert {topic: told.marks for topic, told in found.items()} == {TOPIC: (5,)}
+
+
+def test_marks_by_which_a_sink_was_swept_outlast_a_run_that_goes_on_once_more(registry: Registry) -> None:
+    table = registry.source("shop").tables
+    run = insert(registry, "shop", [TOPIC], ["cache"], queue=False, why="")
+    plan = {"marks": {TOPIC: [5]}, "ends": {TOPIC: 9}}
+    change(registry, run.id, plan, phase=Phase.APPLYING, counts={"swept": {"cache": {"public.t": 0}}})
+    end(registry, run.id, Phase.FAILED)
+    go_on(registry, run.id, sweep_many=False)
+
+    def marks(name: str) -> dict[str, tuple[int, ...]]:
+        told = swept_at(registry, registry.sink(name), table)
+        return {topic: one.marks for topic, one in told.items()}
+
+    assert (marks("cache"), marks("search")) == ({TOPIC: (5,)}, {})
+    # What it reads next passes over rows: nobody is swept by those marks, nor is a sink that comes later.
+    change(registry, run.id, {"marks": {TOPIC: [20]}, "ends": {TOPIC: [30]}}, counts={})
+    end(registry, run.id, Phase.FAILED)
+    sink(registry, "late")
+    assert (marks("cache"), marks("late")) == ({TOPIC: (5,)}, {TOPIC: (5,)})
+
+
+def test_what_is_wrong_with_a_sink_goes_with_it_and_what_is_wrong_with_its_rows_with_them(
+    registry: Registry,
+) -> None:
+    source = registry.source("shop")
+    for code in ("COLUMN_FOLLOWED", "TYPE_NAMESAKE", "RECOVERY_LEFT_OUT"):
+        for name in ("cache", "search"):
+            record(registry, source, [TOPIC], code, WRONG, sink=name)
+    unregister(registry, "cache")
+    mine = [found.code for found in standing(registry, "shop") if found.sink == "cache"]
+    assert mine == ["RECOVERY_LEFT_OUT"], "one that is added again finds those rows"
+    forget_target(registry, "shop", TOPIC, "cache")
+    assert {found.sink for found in standing(registry, "shop")} == {"search"}
+    assert len(standing(registry, "shop")) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,3 +56,18 @@ def test_a_clock_that_was_set_back_since_the_engine_started_makes_it_none_that_s
     pidfile.write(context.run / "engine.pid")
     os.utime(context.run / "engine.pid", (now + later_s, now + later_s))
     assert (observation._engine(context) == "starting") is (state == "starting")
+
+
+@pytest.mark.parametrize(("life", "beyond"), [("@before", False), ("@x", True), ("", True)])
+def test_offsets_of_a_topic_that_was_made_anew_are_none_of_the_one_that_is_there(
+    context: Context, life: str, beyond: bool
+) -> None:
+    """A sink that rests while a table is taken out and in again has settled nothing that Kafka has lost."""
+    topic, ends = "shop.public.goods", {("shop.public.goods", 0): (0, 10)}
+    told = {"state": "paused", "updated_ms": 1, "offsets": {topic: {"0": 1000}}, "tables": {}}
+    replace_json(context.progress / "cache.json", told | {"lives": {topic: f"{topic}{life}"}})
+    source: Any = SimpleNamespace(entry=source_entry("shop", [GOODS]), ends=ends, loaded=False)
+    kafka: Any = SimpleNamespace(ends=lambda _: ends)
+    entry = asked_sink("cache", "memory", "shop", {}, "lenient")
+    seen = observation._sink(context, kafka, entry, source)
+    assert bool(seen.beyond) is beyond

@@ -139,6 +139,17 @@ def test_a_table_of_which_kafka_has_dropped_records_is_not_swept(
     assert counts == [9, 9]
 
 
+def test_what_kafka_drops_while_another_sink_is_away_is_not_held_against_one_that_has_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("early", "late"):
+        filled(job, name, OTHER, SCHEMA)
+        says(job, name, {})
+    assert sweep.sweep(job)[1] == []
+    monkeypatch.setattr(NewTopics, "first", 3)
+    assert sweep.sweep(job)[1] == [], "the same command, given again for a third sink's sake"
+
+
 def test_what_is_left_out_is_status_until_a_run_has_filled_another_target(job: Job) -> None:
     (remedy, registry) = "headrace resnapshot shop public.t", job.registry
     recover._finish(job, [LeftOut("early", "public.t", "NO_FILE", "A data file is gone.", remedy)])

@@ -11,8 +11,8 @@ from headrace.config.pipeline import load_pipeline
 from headrace.control.context import Context
 from headrace.control.pipelines import pipeline_of, spec_path
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry
-from headrace.control.remake import REMADE, remake_damaged
-from headrace.control.verdicts import FIRST_LOAD, State, Verdict, over, record, standing
+from headrace.control.remake import remake_damaged
+from headrace.control.verdicts import FIRST_LOAD, REMADE, State, Verdict, over, record, standing
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from tests.support.entries import source_entry
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +96,15 @@ class Job:
         """Return topic → why, of those tables."""
         known = self.run.plan.get("left_out", {}).get(sink, {})
         return {topic: (code, message) for topic, (code, message) in known.items()}
+
+    def note_whole(self, sink: str, topics: Iterable[str]) -> None:
+        """Note that a sink has applied these topics while Kafka had all of them."""
+        known = self.run.plan.get("whole", {})
+        self._change(None, {"whole": {**known, sink: sorted({*known.get(sink, ()), *topics})}})
+
+    def whole(self, sink: str) -> set[str]:
+        """Return those topics; what Kafka drops of them later the sink does not lack."""
+        return set(self.run.plan.get("whole", {}).get(sink, ()))
 
     def _change(self, phase: str | None, more: Mapping[str, Any]) -> None:
         with self.registry.begin() as session:

@@ -62,13 +62,14 @@ def sweep(job: Job) -> tuple[list[Differences], list[LeftOut]]:
 
 def _sweep_sink(job: Job, sink: SinkEntry) -> tuple[list[Differences], list[LeftOut]]:
     tables = tables_of(job.registry, sink)
-    out = _unarrived(job) | _trimmed(job, tables) | job.left_out(sink.name)
+    out = _unarrived(job) | _trimmed(job, sink.name, tables) | job.left_out(sink.name)
     found: list[Differences] = []
     with opened_sink(sink) as store:
         out |= _wait_stored(job, sink.name, store, [table for table in tables if table.topic not in out])
         if not job.has(sink.name):
             return [], []
-        out = _trimmed(job, tables) | out
+        out = _trimmed(job, sink.name, tables) | out
+        job.note_whole(sink.name, (table.topic for table in tables if table.topic not in out))
         for table in tables:
             if table.topic not in out:
                 said = refusal(partial(_clear, job, sink.name, table))
@@ -90,15 +91,16 @@ def _unarrived(job: Job) -> dict[str, Why]:
     }
 
 
-def _trimmed(job: Job, tables: Sequence[SourceTableEntry]) -> dict[str, Why]:
+def _trimmed(job: Job, sink: str, tables: Sequence[SourceTableEntry]) -> dict[str, Why]:
     """Return topic → why, of tables of which a sink that came late may have had no rows to apply.
 
     All that it has would be of the former life, and go.
     """
-    kafka, found = Kafka(job.context.kafka_bootstrap), dict[str, Why]()
+    kafka, found, whole = Kafka(job.context.kafka_bootstrap), dict[str, Why](), job.whole(sink)
     for topic, first in trimmed(kafka, tables, {}).items():
-        said = f"Kafka no longer has what {topic} told before offset {first}: the sink may lack rows of that"
-        found[topic] = "KAFKA_DATA_LOST", said
+        if topic not in whole:
+            said = f"Kafka no longer has what {topic} told before offset {first}: the sink may lack rows"
+            found[topic] = "KAFKA_DATA_LOST", said
     return found
 
 

@@ -11,7 +11,7 @@ from headrace.config.pipeline import Swept
 from headrace.control.registry import Registry, ResnapshotEntry, SinkEntry, SourceTableEntry
 from headrace.control.runs.repository import all_of
 
-__all__ = ["passed_by", "reread", "swept_at"]
+__all__ = ["passed_by", "reread", "swept_at", "swept_now"]
 
 Passed = Mapping[str, tuple[list[int], list[int]]]
 """Topic → marks and ends of a run, by partition."""
@@ -61,16 +61,29 @@ def swept_at(registry: Registry, entry: SinkEntry, tables: Sequence[SourceTableE
     found: dict[str, Swept] = {}
     every = registry.source(entry.source).tables
     for run in all_of(registry, entry.source):  # the newest first
-        done = run.counts.get("swept", {}).get(entry.name, {})
-        before = run.ended_ms is not None and run.ended_ms < entry.created_ms
-        for table in tables:
+        told: dict[str, Any] = {**run.plan.get("swept", {}).get(entry.name, {})}
+        if run.ended_ms is not None and run.ended_ms < entry.created_ms:
             # A new sink is swept with what an earlier run has read whole.
-            begun = before and table.topic not in entry.incomplete and table.topic in passed_by(run, every)
-            mine = begun or str(table.schema.table) in done
-            if mine and table.topic in (run.plan.get("ends") or {}):
-                marks, ends = run.plan["marks"][table.topic], run.plan["ends"][table.topic]
-                found.setdefault(table.topic, Swept(marks=tuple(marks), ends=tuple(ends)))
+            told |= {
+                topic: of for topic, of in passed_by(run, every).items() if topic not in entry.incomplete
+            }
+        told |= swept_now(run, entry.name, every)
+        for table in tables:
+            if table.topic in told:
+                marks, ends = told[table.topic]
+                found.setdefault(table.topic, Swept(marks=tuple(_each(marks)), ends=tuple(_each(ends))))
     return found
+
+
+def swept_now(run: ResnapshotEntry, sink: str, tables: Iterable[SourceTableEntry]) -> dict[str, list[Any]]:
+    """Return topic → marks and ends by which a sink was swept since a run has read its tables last."""
+    ends = run.plan.get("ends") or {}
+    done = run.counts.get("swept", {}).get(sink, {})
+    return {
+        table.topic: [run.plan["marks"][table.topic], ends[table.topic]]
+        for table in tables
+        if str(table.schema.table) in done and table.topic in ends
+    }
 
 
 def _each(told: int | list[int]) -> list[int]:

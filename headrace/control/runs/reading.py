@@ -172,7 +172,9 @@ def note_read(job: Job) -> None:
     has a table nothing is left to be swept: sinks that come later begin with what the run has found.
     """
     run = job.run
-    served = {topic for sink in job.registry.sinks(run.source) for topic in sink.tables}
+    sinks = job.registry.sinks(run.source)
+    served = {topic for sink in sinks for topic in sink.tables}
+    swept = {topic for sink in sinks if sink.name in run.plan["sinks"] for topic in sink.tables}
     if unserved := run.plan["marks"].keys() & run.plan["ends"].keys() - served:
         # Whatever becomes of the run.
         found = {topic: [run.plan["marks"][topic], run.plan["ends"][topic]] for topic in unserved}
@@ -180,7 +182,8 @@ def note_read(job: Job) -> None:
     for topic in run.plan["ends"]:
         for code in UNTIL_READ:
             over(job.registry, run.source, topic, code)
-        told_again(job.registry, run.source, topic, run.begun_ms)
+        if topic not in swept:  # else it is not known before a sink is swept whether every row was read
+            told_again(job.registry, run.source, topic, run.begun_ms)
         if topic not in served:
             healed(job.registry, run.source, topic, EVERY_SINK, run.begun_ms)
     for other in overtaken(job.registry, job.run):

@@ -79,6 +79,7 @@ def _begin(context: Context, run: ResnapshotEntry, entry: SinkEntry, table: Sour
             "paused": False,
             "withheld": False,
             "swept": {},
+            "whole_from": {table.topic: tuple(run.plan["marks"][table.topic])},
         }
     )
     write_private(spec_path(context, name), spec.model_dump_json())

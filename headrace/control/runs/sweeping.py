@@ -170,7 +170,10 @@ class _Rounds:
             fill(context, run, entry, table)
         except SinkError as error:
             return self._put_off(entry, table, error)
-        return lack_of(run, table, read_progress(context.progress, pipeline_of(run, entry.name, table)))
+        filler = read_progress(context.progress, pipeline_of(run, entry.name, table))
+        if filler is not None and _has_hole(filler, table):
+            return self._put_off(entry, table, _dropped(run, table))
+        return lack_of(run, table, filler)
 
     def _sweep(self, entry: SinkEntry, ready: Sequence[SourceTableEntry]) -> list[Lack]:
         """Sweep tables of one sink; return what keeps the others from it."""
@@ -236,6 +239,22 @@ class _Rounds:
         lack = Lack(str(table.schema.table), 0, f"{error.message} ({error.code})")
         self._later[place] = _Later(time.monotonic() + pause, pause, lack)
         return lack
+
+
+def _has_hole(filler: SinkProgress, table: SourceTableEntry) -> bool:
+    """Return whether Kafka had let go of records of a table before its shadow was filled with them."""
+    counters = filler.tables.get(str(table.schema.table))
+    trouble = (counters.trouble if counters is not None else None) or {}
+    return trouble.get("code") == "KAFKA_DATA_LOST"
+
+
+def _dropped(run: ResnapshotEntry, table: SourceTableEntry) -> SourceError:
+    return SourceError(
+        f"Kafka has let go of rows of {table.schema.table} that run {run.id} has read, before a target was"
+        " filled with them: its readers would lack them.",
+        code="RESNAPSHOT_INCOMPLETE",
+        hint=f"headrace resnapshot resume {run.id}",
+    )
 
 
 def leave_unswept(job: Job, how: str) -> None:

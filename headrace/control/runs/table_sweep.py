@@ -16,7 +16,7 @@ from headrace.control.runs.repository import SWEEP_LARGE, UNSWEPT, change, count
 from headrace.control.runs.settling import pipeline_of, shadowed
 from headrace.control.runs.shadowing import switch
 from headrace.control.sweeps import ROWS_BEHIND, Found, ask_sweep
-from headrace.control.verdicts import State, Verdict, healed, over, record, standing
+from headrace.control.verdicts import State, Verdict, healed, over, record, standing, told_again
 from headrace.model.errors import SinkError
 from headrace.observe.failpoints import hit
 
@@ -55,6 +55,7 @@ def sweep_table(
             _tell_behind(job, run, entry, table)
         raise
     hit("run.swept", entry.kind)
+    told_again(job.registry, run.source, table.topic, run.begun_ms)  # every row of the database was read
     if found.refused:
         _expect(job, entry, name, 0)
         refused = _refused(job, run, entry, table, found)

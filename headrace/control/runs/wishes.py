@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from headrace.control.context import Context
-from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry
-from headrace.control.runs.passed import passed_by
+from headrace.control.registry import Registry, ResnapshotEntry, SourceEntry, SourceTableEntry
+from headrace.control.runs.passed import passed_by, swept_now
 from headrace.control.runs.repository import ACTIVE, RESTING, Phase, refuse_former
 
 __all__ = ["ending", "go_on", "may_rest", "want_end", "wish"]
@@ -90,7 +91,15 @@ def go_on(registry: Registry, name: str, *, sweep_many: bool, **pace: int | None
             tables = session.get_one(SourceEntry, run.source).tables
             # What it had swept stays swept at sinks that go on; those that come later have to know.
             plan["passed"] = {topic: [*told] for topic, told in passed_by(run, tables).items()}
+            plan["swept"] = _swept(run, tables)
             plan |= {"marks": {}, "asked": False, "ends": None, "goes": {}}
         run.plan, run.phase, run.wanted = plan, phase.value, ""
         run.error, run.reason, run.ended_ms = None, "", None
         return run
+
+
+def _swept(run: ResnapshotEntry, tables: Sequence[SourceTableEntry]) -> dict[str, dict[str, Any]]:
+    """Return sink → topic → the marks and ends by which the run has swept it last."""
+    before: dict[str, dict[str, Any]] = run.plan.get("swept", {})
+    sinks = before.keys() | run.counts.get("swept", {}).keys()
+    return {sink: {**before.get(sink, {}), **swept_now(run, sink, tables)} for sink in sorted(sinks)}
