@@ -59,9 +59,10 @@ def setting_of(kind: str, name: str, text: str) -> Any:
     """Return the value that a person writes as ``text`` for a setting.
 
     A setting that takes texts gets it as it stands: a user name or a prefix of digits is no number. For
-    others, and for names that are no setting of the kind, it is JSON where it can be.
+    others, and for names that are no setting of the kind, it is JSON where it can be. A policy of one column,
+    ``unheld.<schema>.<table>.<column>``, is read as that of all: ``null`` is its name.
     """
-    field = config_model(kind).model_fields.get(name)
+    field = config_model(kind).model_fields.get("unheld" if name.startswith("unheld.") else name)
     if field is not None and not (text == "null" and type(None) in get_args(field.annotation)):
         try:
             value = TypeAdapter(field.annotation).validate_python(text)

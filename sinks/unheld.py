@@ -56,20 +56,41 @@ class UnheldSettings(BaseModel):
         rest = {name: value for name, value in values.items() if name not in single}
         return {**rest, "unheld_columns": {**rest.get("unheld_columns", {}), **columns}}
 
+    @classmethod
+    def no_use(cls, column: Column) -> str:
+        """Return why a policy changes nothing for a column, and what can be done; empty where it does.
+
+        Each kind of sink says it of its own store.
+        """
+        return ""
+
     def policy(self, schema: TableSchema, column: Column) -> Policy:
         """Return what becomes of such a value of a column."""
         return self.unheld_columns.get(f"{schema.table}.{column.name}", self.unheld)
 
     def policies(self, schema: TableSchema) -> tuple[tuple[str, Policy], ...]:
-        """Return the columns of a table whose values are not refused, and what becomes of them."""
+        """Return the columns of a table whose values are not refused, and what becomes of them.
+
+        Columns for which a policy changes nothing are not among them.
+        """
         if self.unheld is Policy.REFUSE and not self.unheld_columns:
             return ()
-        told = ((column.name, self.policy(schema, column)) for column in schema.columns)
+        useful = (column for column in schema.columns if not self.no_use(column))
+        told = ((column.name, self.policy(schema, column)) for column in useful)
         return tuple((name, policy) for name, policy in told if policy is not Policy.REFUSE)
 
 
-def refuse_unknown(settings: Mapping[str, Any], schemas: Iterable[TableSchema]) -> None:
-    """Refuse a setting for a column that is not there.
+def refuse_unknown(
+    settings: Mapping[str, Any], schemas: Iterable[TableSchema], model: type[BaseModel]
+) -> None:
+    """Refuse a setting for a column that is not there, or for which a policy would change nothing.
+
+    To refuse values is what is done without a policy, so any column takes that.
+
+    Args:
+        settings: What is given for a sink.
+        schemas: The tables that it mirrors.
+        model: The settings of its kind; one without policies refuses them itself.
 
     Raises:
         UsageError: ``SINK_SETTINGS_INVALID``.
@@ -77,12 +98,23 @@ def refuse_unknown(settings: Mapping[str, Any], schemas: Iterable[TableSchema]) 
     named = [name for name in settings if name.startswith(f"{_SETTING}.")]
     if not named:
         return
-    known = {f"{_SETTING}.{schema.table}.{column.name}" for schema in schemas for column in schema.columns}
+    known = {
+        f"{_SETTING}.{schema.table}.{column.name}": column for schema in schemas for column in schema.columns
+    }
     if unknown := [name for name in named if name not in known]:
         raise UsageError(
             f"The sink mirrors no column that {', '.join(unknown)} could be about.",
             code="SINK_SETTINGS_INVALID",
             hint=f"Write --set {_SETTING}.SCHEMA.TABLE.COLUMN=null.",
+        )
+    if not issubclass(model, UnheldSettings):
+        return
+    told = {name: model.no_use(known[name]) for name in named if settings[name] != Policy.REFUSE}
+    if idle := {name: why for name, why in told.items() if why}:
+        raise UsageError(
+            f"A policy changes nothing for {', '.join(idle)}: no value of the column would be kept by it.",
+            code="SINK_SETTINGS_INVALID",
+            hint=" ".join(dict.fromkeys(idle.values())),
         )
 
 

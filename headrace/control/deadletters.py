@@ -31,8 +31,8 @@ __all__ = ["Chosen", "LetterState", "Replayed", "discard", "forget", "letter", "
 _AT_ONCE = 1_000
 _NAMELESS_WITHIN_MS = 12 * 3_600_000
 
-
 _COLUMN = re.compile("column “([^”]+)”")
+_UNHELD = re.compile("DELTA_VALUE_(DATE|TIMESTAMP|TIMESTAMPTZ|NUMERIC)")  # only of these a policy lets one in
 
 
 class LetterState(str, Enum):
@@ -52,7 +52,7 @@ def way_out(entry: DeadLetterEntry) -> str:
 
     Of a value that the store cannot hold: another policy, and the letters once more.
     """
-    column = _COLUMN.search(entry.reason) if entry.code.startswith("DELTA_VALUE_") else None
+    column = _COLUMN.search(entry.reason) if _UNHELD.fullmatch(entry.code) else None
     if column is None or entry.state != LetterState.WAITING.value:
         return ""
     policy = f"unheld.{entry.table}.{column[1]}=nearest"

@@ -85,7 +85,7 @@ def add(
         origin = registry.source(source) if source else registry.only_source()
         refuse_going(origin, origin.name)
         captured = captured_of(origin, tables)
-        refuse_unknown(settings, [table.schema for table in captured])
+        refuse_unknown(settings, [table.schema for table in captured], kinds.config_model(kind))
         entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
         if begun is not None:
             if not is_same_sink(begun, entry, [table.topic for table in captured]):

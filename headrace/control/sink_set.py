@@ -33,8 +33,9 @@ def set_sink(context: Context, name: str, settings: Mapping[str, Any], *, say: S
         say: Told what is waited for.
 
     Raises:
-        UsageError: When another setting is given, a column is not mirrored or would refuse what it has kept
-            (``SINK_SETTINGS_INVALID``), or a run fills its targets (``RESNAPSHOT_TABLE_BUSY``).
+        UsageError: When another setting is given, a column is not mirrored, has no use for a policy or would
+            refuse what it has kept (``SINK_SETTINGS_INVALID``), or a run fills its targets
+            (``RESNAPSHOT_TABLE_BUSY``).
         SinkError: When the store refuses; the sink then goes on as before.
     """
     registry = Registry(context.registry)
@@ -42,7 +43,7 @@ def set_sink(context: Context, name: str, settings: Mapping[str, Any], *, say: S
     _refuse_others(entry, settings)
     tables = tables_of(registry, entry)
     schemas = [table.schema for table in tables]
-    refuse_unknown(settings, schemas)
+    refuse_unknown(settings, schemas, kinds.config_model(entry.kind))
     known = checked_settings(entry.kind, entry.source, {**entry.settings, **settings})
     _refuse_back(entry, known, schemas)
     for run in active(registry, entry.source):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field, field_validator
 
-from headrace.model.schema import TableId
+from headrace.model.schema import Column, TableId
+from sinks.delta.shape import limited
 from sinks.shadow import ShadowName
 from sinks.unheld import UnheldSettings
 
@@ -53,6 +54,16 @@ class LakeConfig(UnheldSettings):
     def root(self) -> Path:
         """Return the directory of the sink's tables; a shadow's is hidden from readers of the lake."""
         return self.path / ASIDE / "shadow" / self.shadow if self.shadow else self.path
+
+    @classmethod
+    def no_use(cls, column: Column) -> str:
+        """Return why a policy changes nothing for a column: where the lake's type has every value."""
+        if limited(column):
+            return ""
+        return (
+            "A lake holds every value of such a column. Columns of date, timestamp, timestamptz and numeric"
+            " with 38 digits at most take a policy, and arrays of them."
+        )
 
     @field_validator("path", mode="before")
     @classmethod

@@ -21,6 +21,7 @@ __all__ = [
     "VERSION",
     "Field",
     "Shape",
+    "limited",
     "shape_of",
 ]
 
@@ -149,7 +150,7 @@ def _name(wanted: str, taken: set[str]) -> str:
     return name
 
 
-def _limited(column: Column) -> bool:
+def limited(column: Column) -> bool:
     """Return whether Postgres has values of a column's type that the lake's type does not have."""
     if column.type is LogicalType.NUMERIC:
         return bool(pa.types.is_decimal(_numeric(column)))
@@ -174,7 +175,7 @@ def shape_of(schema: TableSchema, unheld: tuple[tuple[str, Policy], ...] = ()) -
             column,
             _name(column.name, taken),
             _scalar(column),
-            policies.get(column.name, Policy.REFUSE) if _limited(column) else Policy.REFUSE,
+            policies.get(column.name, Policy.REFUSE) if limited(column) else Policy.REFUSE,
         )
         for column in schema.columns
     )

@@ -28,6 +28,7 @@ from pydantic import ConfigDict, Field, SecretStr
 
 from headrace.config.secrets import mask_url
 from headrace.model.errors import SinkError, SinkUnavailable
+from headrace.model.schema import Column, LogicalType
 from sinks.about import ROTATE
 from sinks.shadow import ShadowName
 from sinks.unheld import UnheldSettings
@@ -54,7 +55,8 @@ class ElasticsearchConfig(UnheldSettings):
         replicas: Replicas of a new index; None lets it have one as soon as a second node is there.
         refresh_interval: How often new changes are made searchable, searched for or not; see Elasticsearch's
             ``index.refresh_interval``. None leaves it to the cluster: each second while somebody searches,
-            and for the first search after a pause, which waits for it.
+            and for the first search after a pause, which waits for it. An interval that others give an index
+            may be as long, or two seconds; a longer one hides what is written.
         tombstone_days: How long a deleted row is remembered against replays of its past.
         chunk_docs: Most operations in one bulk request.
         chunk_bytes: Largest body of one bulk request.
@@ -80,6 +82,21 @@ class ElasticsearchConfig(UnheldSettings):
     chunk_bytes: int = Field(default=5_000_000, ge=1_000)
     timeout: float = Field(default=60, gt=0)
     shadow: ShadowName = ""
+
+    @classmethod
+    def no_use(cls, column: Column) -> str:
+        """Return why a policy changes nothing for a column: only single documents are ever kept beside."""
+        if column.type is not LogicalType.JSON:
+            return (
+                "Elasticsearch takes every value of such a column; columns of json and jsonb take a policy."
+            )
+        if column.dimensions:
+            return (
+                "Elasticsearch takes an array of documents whole or not at all. Store the array as one"
+                " document, in a column of json or jsonb, which takes a policy; or mirror the table to a"
+                " lake or to Redis, which hold it."
+            )
+        return ""
 
 
 class Reply(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,8 +16,19 @@ __all__ = ["cuts", "cuts_error", "hides", "hides_error"]
 _MODES = ("logsdb", "time_series")
 _REBUILT = ("synthetic", "disabled")
 _CLOSED = "index.verified_before_close"
-_NEVER = re.compile(r"-.*|0+[a-z]*")
-"""Intervals at which nothing is ever done."""
+_LATE_MS = 2_000
+"""So much later than it is written searches may show a row: proof is no older than the heartbeat and two
+seconds, and of the two only these are the same for every source."""
+_INTERVAL = re.compile(r"([+-]?\d+)\s*([a-z]*)")
+_UNIT_NS = {
+    "nanos": 1,
+    "micros": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3_600 * 10**9,
+    "d": 86_400 * 10**9,
+}
 
 
 def cuts(made: Mapping[str, Any]) -> list[str]:
@@ -65,9 +77,12 @@ def cuts_error(index: str, found: Sequence[str], told: Sequence[tuple[str, str]]
 def hides(settings: Mapping[str, Any], wanted: str | None) -> dict[str, str]:
     """Return setting → what it does, of those that keep readers from rows.
 
+    A refresh interval does so where nothing is ever refreshed, and where it is longer than two seconds: then
+    searches show older rows than "in sync" promises. One that is no longer than the sink's own is left alone.
+
     Args:
         settings: Of the index, as the cluster tells them below ``index``.
-        wanted: The refresh interval that the sink is to have.
+        wanted: The refresh interval that the sink is to have; None is the cluster's own.
     """
     found: dict[str, str] = {}
     if settings.get("verified_before_close") == "true":
@@ -75,9 +90,23 @@ def hides(settings: Mapping[str, Any], wanted: str | None) -> dict[str, str]:
     if str(settings.get("blocks", {}).get("read", "false")) == "true":
         found["index.blocks.read"] = "may not be read"
     interval = settings.get("refresh_interval")
-    if interval is not None and _NEVER.fullmatch(interval) and interval != wanted:
-        found["index.refresh_interval"] = "is never refreshed: readers do not see what is written"
+    if interval is not None and _late_ms(interval) > max(_LATE_MS, _late_ms(wanted or "1s")):
+        never = _late_ms(interval) == math.inf
+        often = "never refreshed" if never else f"refreshed every {interval} only"
+        found["index.refresh_interval"] = f"is {often}: readers do not see what is written"
     return found
+
+
+def _late_ms(interval: str) -> float:
+    """Return how many milliseconds apart refreshes are; infinite where there is none.
+
+    Elasticsearch counts whole milliseconds: less than one is none, as 0 and -1 are.
+    """
+    told = _INTERVAL.fullmatch(interval.strip().lower())
+    if told is None:
+        return 0
+    whole = int(told[1]) * _UNIT_NS.get(told[2], 0) // 10**6
+    return whole if whole > 0 else math.inf
 
 
 def hides_error(index: str, found: Mapping[str, str], wanted: str | None) -> SinkUnavailable:

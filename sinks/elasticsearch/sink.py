@@ -130,9 +130,9 @@ class ElasticsearchSink:
         settings: dict[str, Any] = {
             "index.gc_deletes": "5m",
             "index.mapping.total_fields.limit": max(1000, 4 * len(schema.columns) + 100),
+            # None stands against a template, too, whose interval could hide what is written.
+            "index.refresh_interval": self.config.refresh_interval,
         }
-        if self.config.refresh_interval is not None:
-            settings["index.refresh_interval"] = self.config.refresh_interval
         hidden = bool(self.config.shadow)
         with _about(schema):
             if self._indices.stands(table.alias):

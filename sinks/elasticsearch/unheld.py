@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headrace.model.change import Change
 from headrace.model.outcome import Outcome, Rejected
-from headrace.model.schema import LogicalType, TableSchema
+from headrace.model.schema import TableSchema
 from sinks.document import CONVERSION_ERRORS, exact, json_text
 from sinks.elasticsearch.names import META_FIELD, field_of
 from sinks.unheld import Policy, spelled
@@ -50,14 +50,14 @@ class Unheld:
 
     Args:
         schema: The table.
-        policies: Columns whose values are not refused, and what becomes of them.
+        policies: Columns of documents that are not refused, and what becomes of them.
     """
 
     def __init__(self, schema: TableSchema, policies: Mapping[str, Policy]) -> None:
         self._columns = {
             field_of(column.name): (column, policies[column.name])
             for column in schema.columns
-            if column.type is LogicalType.JSON and not column.dimensions and column.name in policies
+            if column.name in policies
         }
 
     def held(

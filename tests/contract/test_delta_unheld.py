@@ -140,6 +140,6 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     for wrong in ({"unheld": "drop"}, {"unheld.public.spans.day": "zero"}):
         with pytest.raises(ValidationError):
             _lake(tmp_path, **wrong)
-    refuse_unknown({"unheld": "null", "unheld.public.spans.day": "null"}, [SPANS])
+    refuse_unknown({"unheld": "null", "unheld.public.spans.day": "null"}, [SPANS], DeltaSink.Config)
     with pytest.raises(UsageError, match=r"unheld\.public\.spans\.dya"):
-        refuse_unknown({"unheld.public.spans.dya": "null"}, [SPANS])
+        refuse_unknown({"unheld.public.spans.dya": "null"}, [SPANS], DeltaSink.Config)

@@ -62,6 +62,8 @@ def test_an_alias_that_others_have_changed_is_said_and_mended_as_it_is_told(
     [
         ("_settings", {"index.blocks.read": True}),
         ("_settings", {"index.refresh_interval": "-1"}),
+        ("_settings", {"index.refresh_interval": "1h"}),
+        ("_settings", {"index.refresh_interval": "999micros"}),
         ("_close", None),
     ],
 )
@@ -82,8 +84,15 @@ def test_an_index_that_readers_do_not_see_into_is_said_and_mended_as_it_is_told(
     assert sink.count(ORDERS) == len(ROWS)
 
 
-def test_a_sink_that_asks_for_no_refresh_gets_none(server: Server) -> None:
-    with closing(server.sink(refresh_interval="-1")) as sink:
+@pytest.mark.parametrize(
+    ("own", "given"), [("-1", "-1"), ("1h", "60m"), ("1h", "30s"), (None, "2s"), ("250ms", "2000ms")]
+)
+def test_an_index_may_be_refreshed_as_rarely_as_its_sink_asks_for_or_promises(
+    server: Server, own: str | None, given: str
+) -> None:
+    with closing(server.sink(refresh_interval=own)) as sink:
+        sink.prepare(ORDERS)
+        server.ask("PUT", f"/{server.alias()}-g1/_settings", {"index.refresh_interval": given})
         sink.prepare(ORDERS)
         assert ORDERS.table in (sink.identities([ORDERS]) or {})
 

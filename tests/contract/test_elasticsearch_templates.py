@@ -93,6 +93,14 @@ def test_a_template_of_the_old_kind_makes_something_else_of_an_index_as_well(
         assert errors(server) == {}
 
 
+def test_a_template_that_has_indexes_refreshed_rarely_hides_no_row(server: Server) -> None:
+    """Nobody could take it back: `sink add` removes what it has made when it is refused."""
+    body = {"template": {"settings": {"index.refresh_interval": "30s"}}, "priority": 500}
+    with template(server, {"index_patterns": [f"{server.prefix}*"], **body}), closing(server.sink()) as sink:
+        sink.prepare(ORDERS)
+        assert ORDERS.table in (sink.identities([ORDERS]) or {})
+
+
 def test_a_template_that_comes_after_the_check_sends_no_row_through_a_pipeline(server: Server) -> None:
     """There is none of that name: a row that came to it would be refused."""
     settings = {f"index.{name}_pipeline": f"{server.prefix}none" for name in ("default", "final")}

@@ -50,7 +50,7 @@ past 9999, stays in `_source` and is listed in `_ignored`.
 | array bounds other than 1 | are not kept |
 | `numeric[]` with NaN or infinity, enum arrays with NULL | told as NULL; so each NULL of such a column is looked up in the database by the row's key, and the array arrives as it is; the column is named at registration (`SOURCE_COLUMN_LIMIT`) |
 | `timestamp` beyond the year 294246 | refused by name (`RECORD_MALFORMED`), to the dead letter queue |
-| `json` with the same key twice in an object | Elasticsearch refuses the row by name, or keeps the document beside it (`unheld`); the others keep both keys |
+| `json` with the same key twice in an object | Elasticsearch refuses the row by name, or keeps the document beside it (`unheld`; not in an array); the others keep both keys |
 | `money` of a session whose `lc_monetary` has another number of digits | Postgres keeps a whole number of the session's unit, and nothing tells which that was. What database, roles and server have set is looked at once a second (`MONEY_MISREAD`). Not told: a session that sets it for itself, one that keeps what was set when it began, and what is set and put back between two looks, of which no row is left. Use `numeric`, or end the sessions that began before it was put back |
 | infinite `date`, `timestamp`, `timestamptz` | kept as `"infinity"` in documents; Delta refuses the row by name, or keeps the value beside it (`unheld`, at `headrace sink add` or later: `headrace sink set`) |
 | NaN in a number with limited digits | kept in documents; Delta refuses the row by name, or keeps the value beside it (`unheld`) |
