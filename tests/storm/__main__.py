@@ -12,6 +12,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.storm.actions import ACTIONS
@@ -49,12 +50,21 @@ def main() -> int:
             f" {sum(sum(storm.faults.values()) for storm in storms)} struck,"
             f" {sum(storm.changes for storm in storms):,} changes,"
             f" {sum(storm.looks for storm in storms):,} looks,"
-            f" {sum(sum(storm.checked.values()) for storm in storms):,} tables checked in green",
+            f" {sum(sum(storm.checked.values()) for storm in storms):,} tables checked in green,"
+            f" {_commands(storms)}",
             [f"storm {storm.seed} failed" for storm in storms if not storm.passed],
             kept=True,
         )
     )
     return 0 if passed == len(storms) else 1
+
+
+def _commands(storms: Sequence[Storm]) -> str:
+    """Return how many commands ended otherwise than well, for the row of the run."""
+    carried_out = sum(len(storm.remedies) for storm in storms)
+    failed = sum(len(storm.failed) for storm in storms)
+    refused = sum(len(storm.refused) for storm in storms)
+    return f"{failed} of {carried_out} remedies failed, {refused} commands refused"
 
 
 def _raged(plan: Plan, folder: Path) -> Storm:
@@ -97,6 +107,8 @@ def _tell(storm: Storm, folder: Path) -> None:
         _say(f"  {storm.blind}")
     for broken in storm.broken:
         _say(f"  broken: {broken}")
+    for useless in storm.useless:
+        _say(f"  a remedy failed and is told again: {useless}")
     for failed in storm.failed:
         _say(f"  a remedy failed: {failed}")
     for refused in storm.refused:

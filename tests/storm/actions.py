@@ -283,6 +283,21 @@ def _source_rests(field: Field, rng: Random) -> None:
     field.does("source", "resume", field.name)
 
 
+def _sink_comes_and_goes(field: Field, rng: Random) -> None:
+    """Fill one more sink from the whole source under writers, and remove it with what it holds."""
+    name, kind = f"{field.name}_guest{rng.randrange(10**6)}", rng.choice(sorted(field.sinks.values()))
+    away = {"elasticsearch": "--prefix", "redis": "--key-prefix", "delta": "--path"}[kind]
+    place = {"delta": f"{field.running.endpoints.lake_path}/{name}"}.get(kind, f"{name}-")
+    try:
+        field.does("sink", "add", name, "--kind", kind, "--source", field.name, away, place)
+        field.sinks[name] = kind  # from here on it is looked at, as the others are
+        time.sleep(rng.uniform(5.0, 15.0))
+    finally:
+        field.observer.disturb(name, until=600.0)
+        field.sinks.pop(name, None)
+        field.does("sink", "remove", name, "--purge", "--yes")
+
+
 ACTIONS: Mapping[str, Action] = {
     "kill driver": Action(4, _kill_driver),
     "driver sleeps": Action(2, _driver_sleeps),
@@ -309,6 +324,7 @@ ACTIONS: Mapping[str, Action] = {
     "resnapshot, client dies": Action(2, _resnapshot_client_dies),
     "sink rests": Action(2, _sink_rests),
     "source rests": Action(1, _source_rests),
+    "sink comes and goes": Action(2, _sink_comes_and_goes),
     "slot is lost": Action(1, slot_is_lost),
     "topic is trimmed": Action(1, topic_is_trimmed),
     "database goes back": Action(1, database_goes_back),

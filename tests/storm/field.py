@@ -53,6 +53,7 @@ class Field:
         commands: Commands under way.
         broken: Commands that ended in a traceback: what went wrong is to be said in words.
         refused: Commands that ended otherwise than well, each with its last words.
+        useless: Remedies that failed while every server answered, and that status went on to tell there.
     """
 
     running: RunningStack
@@ -67,10 +68,16 @@ class Field:
     commands: list[subprocess.Popen[str]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    useless: list[str] = field(default_factory=list)
 
     def sink(self, kind: str) -> str:
         """Return the name of the sink of a kind."""
         return next(name for name, known in self.sinks.items() if known == kind)
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether every server, and the engine, runs and answers."""
+        return all(server.state == "running" for server in self.running.stack.status())
 
     def facts(self, sink: str, table: str) -> dict[str, Any]:
         """Return where a sink keeps a table of the schema public."""

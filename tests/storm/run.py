@@ -45,7 +45,8 @@ class Storm:
         unequal: Tables that differ in the end.
         stuck: Why it did not come to rest; empty when it did.
         remedies: Remedies that status told and that were carried out.
-        failed: Those of them whose command failed; another may have done before what it would do.
+        failed: Those of them that failed; another may have done before what it would do.
+        useless: Those of them that failed while every server answered, and that were told there once more.
         refused: Commands that ended otherwise than well, in words; people read them.
         broken: Commands that ended in a traceback, and what broke the storm itself.
         seconds: How long it took.
@@ -65,6 +66,7 @@ class Storm:
     stuck: str
     remedies: tuple[str, ...]
     failed: tuple[str, ...]
+    useless: tuple[str, ...]
     refused: tuple[str, ...]
     broken: tuple[str, ...]
     seconds: float
@@ -72,7 +74,7 @@ class Storm:
     @property
     def passed(self) -> bool:
         """Return whether nothing was wrong, and something was done and looked at."""
-        wrong = self.false_greens or self.unequal or self.stuck or self.blind or self.broken
+        wrong = self.false_greens or self.unequal or self.stuck or self.blind or self.broken or self.useless
         struck = sum(self.faults.values()) >= self.planned
         return not wrong and self.changes > 0 and all(self.checked.values()) and struck
 
@@ -139,6 +141,7 @@ def rage(running: RunningStack, plan: Plan, folder: Path) -> Storm:
         stuck=stuck,
         remedies=tuple(remedies["remedy: "]),
         failed=tuple(remedies["remedy failed: "]),
+        useless=tuple(field.useless),
         refused=tuple(field.refused),
         broken=tuple(field.broken),
         seconds=round(time.monotonic() - began, 1),
@@ -190,6 +193,7 @@ def broke(plan: Plan, error: BaseException, seconds: float) -> Storm:
         stuck="",
         remedies=(),
         failed=(),
+        useless=(),
         refused=(),
         broken=(f"{type(error).__name__}: {error}",),
         seconds=round(seconds, 1),

@@ -3,6 +3,11 @@
 A row counts when it has stood in the database, as it is, since before the time that the look proves. A row
 that only the store has counts when the database has not had it since then. What is found wrong must be found
 again at the next look, for a row may have come and gone between two.
+
+A target that is gone, or cannot be read, counts when its server has told so for as long as a row may be late,
+at each look. A server that does not answer shows nothing.
+
+When a test has ended, each table that is called in sync is compared once more.
 """
 
 from __future__ import annotations
@@ -17,7 +22,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError, DeltaProtocolError
+from elasticsearch import BadRequestError, NotFoundError
 from psycopg.conninfo import make_conninfo
 
 from headrace.config.pipeline import SchemaPolicy
@@ -26,7 +34,7 @@ from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.lag import State, TableLag, measure
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
-from headrace.demo.compare import Expected, compare
+from headrace.demo.compare import Expected, Found, compare
 from headrace.demo.original import Original
 from headrace.demo.pipeline import open_stores
 from headrace.demo.stores.base import Store
@@ -35,6 +43,7 @@ from headrace.local.home import Home
 from headrace.model.schema import LogicalType, TableSchema
 from headrace.model.values import key_reader
 from tests.support.patience import WAIT_S
+from tests.support.waiting import elapse
 
 __all__ = ["Honesty", "honest", "is_green"]
 
@@ -45,8 +54,20 @@ COLUMNS_GRACE_S = 14.0
 """The same after a table's columns have changed, which is not in the database's log."""
 
 _EVERY_S = 1.0
-_LAST_LOOKS = 3
-"""What was found wrong once may be looked at so often again when a test has ended."""
+_END_S = 7.0
+"""So long is waited, when a test has ended, for tables that cannot be compared yet: a grace, and a look."""
+
+_END_AT_MOST_S = 20.0
+"""The same for what was found wrong, and has to be found again."""
+
+_UNREADABLE: Mapping[str, tuple[type[Exception], ...]] = {
+    "elasticsearch": (NotFoundError, BadRequestError),
+    "delta": (DeltaError, OSError, pa.ArrowInvalid),
+}
+"""Kind of sink → errors with which a server that is there tells that a target is not there, or not readable.
+
+Elasticsearch that starts, or has too much to do, answers with others. In Redis the rows are missing then.
+"""
 
 _MOST_ROWS = 20_000
 """Tables with more rows are not read again and again."""
@@ -102,6 +123,8 @@ class Honesty:
         self._scans: dict[tuple[str, str], deque[Scan]] = {}
         self._extra: dict[tuple[Place, str], float] = {}
         self._suspects: dict[Place, set[str]] = {}
+        self._unreadable: dict[Place, float] = {}
+        self._compared: set[Place] = set()
         self._green: dict[Place, float] = {}
         self._large: set[tuple[str, str]] = set()
         self._why: deque[str] = deque(maxlen=3)
@@ -116,12 +139,8 @@ class Honesty:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join(WAIT_S)
-        for _ in range(_LAST_LOOKS):
-            # A test that is over before the first look is looked at then.
-            if (self._suspects or not self.looks) and not self._thread.is_alive():
-                with self._noting():
-                    self._look()
         if not self._thread.is_alive():
+            self._end()
             for _, reader in self._readers.values():
                 reader.close()
 
@@ -147,27 +166,85 @@ class Honesty:
         return "\n".join([did, *self._why])
 
     def _look(self) -> None:
-        sources = self._registry.sources()
-        for source in sources:
+        green, began = self._seen()
+        if not green:
+            return
+        due = [place for place, table in green.items() if self._is_due(table, began)]
+        self.due += bool(due)
+        self._weigh(green[random.choice(sorted(self._suspects or due or green))], began)
+
+    def _seen(self) -> tuple[dict[Place, TableLag], float]:
+        """Look once; return what is called in sync, and when the look began."""
+        for source in self._registry.sources():
             with self._noting():
                 self._scan(source)
         began = time.monotonic()
         report = measure(self.context, self._kafka)
         self.looks += 1
         green = {(table.sink, table.table): table for table in report.tables if is_green(table)}
-        for place in self._suspects.keys() - green.keys():
-            del self._suspects[place]
+        for known in (self._suspects, self._unreadable):
+            for place in known.keys() - green.keys():
+                del known[place]
         self._green = {place: self._green.get(place, began) for place in green}
-        if not green:
-            return
-        due = [place for place, table in green.items() if self._is_due(table, began)]
-        self.due += bool(due)
-        place = random.choice(sorted(self._suspects or due or green))
-        wrong, doubtful = self._judge(green[place], began)
+        return green, began
+
+    def _weigh(self, table: TableLag, began: float) -> bool:
+        """Compare a table that is called in sync; return whether nothing of it is left to be asked."""
+        place = table.sink, table.table
+        judged = self._judge(table, began)
+        wrong, doubtful = judged or (set(), False)
         if again := wrong & self._suspects.pop(place, set()):
             self.false.append(f"{' '.join(place)} was called in sync: {', '.join(sorted(again)[:5])}")
         if wrong or doubtful:
             self._suspects[place] = wrong
+        return bool(again) or (judged is not None and place not in self._suspects)
+
+    def _end(self) -> None:
+        """Compare once more what is called in sync when a test has ended, and first what never was."""
+        began = time.monotonic()
+        left: set[Place] | None = None
+        while True:
+            with self._noting():
+                left = self._end_look(began, left)
+            may_last = _END_AT_MOST_S if left else _END_S
+            if left == set() or time.monotonic() > began + may_last:
+                return
+            elapse(_EVERY_S)
+
+    def _end_look(self, ended: float, before: set[Place] | None) -> set[Place]:
+        """Look once after the end; return the tables that are to be looked at again."""
+        green, began = self._seen()
+        left = green.keys() if before is None else before & green.keys()
+        again: set[Place] = set()
+        for place in sorted(left, key=lambda place: (place in self._compared, place)):
+            is_late = time.monotonic() > ended + _END_S
+            if is_late and place in self._compared and place not in self._suspects:
+                continue
+            if (ready := self._comparable_from(green[place])) > began:
+                again |= {place} if ready < ended + _END_S else set()
+                continue
+            is_certain = False
+            with self._noting():
+                is_certain = self._weigh(green[place], began)
+            if not is_certain and (place in self._suspects or not is_late):
+                again.add(place)
+        return again
+
+    def _comparable_from(self, table: TableLag) -> float:
+        """Return from when on a look can tell of a table that it is wrong; infinite where none ever can."""
+        entry, place = self._registry.sink(table.sink), (table.source, table.table)
+        scans = self._scans.get(place)
+        if (
+            not scans
+            or place in self._large
+            or entry.on_schema_change == SchemaPolicy.IGNORE
+            or not self._is_here(entry)
+        ):
+            return float("inf")
+        newest = [scan.at for scan in scans if scan.schema == scans[-1].schema]
+        if len(newest) < len(scans):
+            return newest[0] + COLUMNS_GRACE_S
+        return scans[0].at + _grace(table)
 
     def _is_due(self, table: TableLag, began: float) -> bool:
         """Return whether a table has been called in sync for so long that it has to be comparable."""
@@ -201,21 +278,28 @@ class Honesty:
                     while len(scans) > 1 and scans[1].at < time.monotonic() - COLUMNS_GRACE_S:
                         scans.popleft()
 
-    def _judge(self, table: TableLag, began: float) -> tuple[set[str], bool]:
-        """Return what cannot be right about a table that is called in sync, and whether to ask again."""
+    def _judge(self, table: TableLag, began: float) -> tuple[set[str], bool] | None:
+        """Return what cannot be right about a table that is called in sync, and whether to ask again.
+
+        None when it could not be compared.
+        """
         entry = self._registry.sink(table.sink)
         scans = self._scans.get((table.source, table.table), deque[Scan]())
         before = [scan for scan in scans if scan.at < _proven(table, began)]
         is_known = len({scan.schema for scan in scans}) == 1 and entry.on_schema_change != SchemaPolicy.IGNORE
         if not before or not is_known or not self._is_here(entry):
-            return set(), False
+            return None
         store, schema = self._reader(entry), before[-1].schema
-        found = list(store.rows(schema))
+        found = self._rows(entry, store, schema, (table.sink, table.table), began)
+        if isinstance(found, Exception):
+            is_long = self._unreadable[table.sink, table.table] < _proven(table, began)
+            return ({f"nothing can be read: {type(found).__name__}"} if is_long else set()), True
         self._scan(self._registry.source(table.source))
         now = scans[-1]
         if now.schema != schema or now.at < began:
-            return set(), False
+            return None
         self.judged[table.sink] += 1
+        self._compared.add((table.sink, table.table))
         expected = Expected(schema, now.rows.values())
         seen = compare(store.name, expected, found, lambda key: store.address(schema, key))
         standing = now.standing(before[-1])
@@ -229,6 +313,26 @@ class Honesty:
             self._extra.setdefault((place, key), now.at)
         wrong |= {f"{key} is not to be there" for key in seen.extra if known.get(key, now.at) < before[-1].at}
         return wrong, bool(seen.extra)
+
+    def _rows(
+        self, entry: SinkEntry, store: Store, schema: TableSchema, place: Place, began: float
+    ) -> list[Found] | Exception:
+        """Return what a store holds of a table, or what it tells of a target that cannot be read."""
+        try:
+            found = list(store.rows(schema))
+        except _UNREADABLE.get(entry.kind, ()) as error:
+            # A reader may know files of a table that was made anew meanwhile: the next look opens another.
+            self._readers.pop(entry.name)[1].close()
+            if isinstance(error, DeltaProtocolError):  # a feature that this reader lacks
+                raise
+            self._why.append(repr(error))
+            self._unreadable.setdefault(place, began)
+            return error
+        except Exception:
+            self._unreadable.pop(place, None)
+            raise
+        self._unreadable.pop(place, None)
+        return found
 
     def _is_here(self, entry: SinkEntry) -> bool:
         """Return whether the sink's target is in this stack."""
@@ -258,7 +362,11 @@ def _comparable(schema: TableSchema, mirrored: TableSchema) -> TableSchema:
 
 def _proven(table: TableLag, began: float) -> float:
     """Return the time of which a look that began then tells: what was there before is to be in the store."""
-    return began - max(GRACE_S, (table.freshness_seconds or 0.0) + 2.0)
+    return began - _grace(table)
+
+
+def _grace(table: TableLag) -> float:
+    return max(GRACE_S, (table.freshness_seconds or 0.0) + 2.0)
 
 
 def is_green(table: TableLag) -> bool:

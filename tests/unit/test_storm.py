@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tests.storm.__main__ import _commands
 from tests.storm.actions import ACTIONS
-from tests.storm.plan import draw
+from tests.storm.heal import useless
+from tests.storm.plan import Plan, draw
+from tests.storm.run import broke
 from tests.storm.witness import ROWS, Ledger, _State
 
 WEIGHTS = {name: action.weight for name, action in ACTIONS.items()}
@@ -31,3 +36,17 @@ def test_the_witness_tells_old_states_from_those_that_may_be_seen() -> None:
     assert ledger.wrong(rows[1:], since=2.5) == []
     assert ledger.wrong(rows[:-1], since=1.0) == [f"row {ROWS} shows None, allowed: 0"]
     assert ledger.wrong([*rows, {"id": 99, "n": 1}], since=1.0) == ["row 99 was never there"]
+
+
+def test_a_remedy_that_fails_and_is_told_there_again_fails_the_storm_and_is_counted() -> None:
+    failed = {("shop",): "headrace recover shop", ("shop", "lake", "public.t"): "headrace resnapshot shop t"}
+    told = {("shop",): "headrace source resume shop", ("shop", "lake", "public.u"): failed["shop",]}
+    assert useless(failed, told) == []
+    again = useless(failed, {**told, **dict([*failed.items()][1:])})
+    assert again == ["shop lake public.t: headrace resnapshot shop t"]
+
+    storm = replace(broke(Plan(1, 1.0, ()), ValueError(), 1.0), changes=9, broken=())
+    storm = replace(storm, remedies=("a", "b"), failed=("a",), refused=("a", "c"))
+    assert storm.passed
+    assert not replace(storm, useless=tuple(again)).passed
+    assert _commands([storm, storm]) == "2 of 4 remedies failed, 4 commands refused"
