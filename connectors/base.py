@@ -335,8 +335,8 @@ class Source(Protocol):
     def unfit_now(self, tables: Sequence[TableSchema]) -> Mapping[TableId, Finding]:
         """Return the tables that a snapshot would not bring as they are just now, and why.
 
-        One is not there, its key is another one, our role does not see every row of it, or a column holds a
-        value that the connector delivers as another.
+        One is not there, its key is another one, our role does not see every row of it, a column holds a
+        value that the connector delivers as another, or its key became one that no run can read.
         """
         ...
 

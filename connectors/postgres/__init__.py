@@ -168,7 +168,7 @@ class PostgresSource:
             owners.refuse_strange(connection, capture)
 
     def setup(self, capture: Capture) -> None:
-        self._patiently(lambda connection: setup.create(connection, capture))
+        self._patiently(lambda connection: setup.create(connection, capture), makes=True)
 
     def teardown(self, capture: Capture, system: str | None = None) -> Left:
         # Each session asks where it is: a name may lead elsewhere by now.
@@ -264,6 +264,7 @@ class PostgresSource:
             named = [schema.table for schema in tables]
             found = {**catalogue.missing_now(connection, named), **rights.rights_now(connection, named)}
             found = {**catalogue.rekeyed_now(connection, tables), **found}
+            found = {**reread.unreadable_now(connection, tables), **found}
             seen = [schema for schema in tables if schema.table not in found]
             return {**found, **suspects.values_now(connection, seen)}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from psycopg.rows import DictRow
 
 from connectors.base import Capture
+from connectors.postgres.advice import briefly
 from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, quoted
 from headrace.model.finding import Finding
@@ -75,5 +76,5 @@ def _built(connection: Session, capture: Capture) -> list[DictRow]:
 def _dropping(row: DictRow) -> str:
     if told := _OF_ANOTHER.get(row["type"]):
         *of, name = map(quoted, row["names"])
-        return told.format(of=".".join(of), name=name)
+        return briefly(told.format(of=".".join(of), name=name))
     return f"DROP {row['type'].upper()} {row['identity']};"

@@ -14,7 +14,7 @@ from connectors.base import Keys
 from connectors.postgres.computed import can_be_told
 from connectors.postgres.left_out import LeftOut
 from connectors.postgres.names import with_natives
-from connectors.postgres.orders import text_orders
+from connectors.postgres.orders import compared_otherwise, text_orders
 from connectors.postgres.session import Session, identifier, rows
 from connectors.postgres.tree import with_leaves
 from connectors.postgres.types import (
@@ -246,12 +246,14 @@ def read_tables(
     """
     described, keys = _describe(connection, tables, leave_out, declared)
     texts = text_orders(connection, [columns[0]["oid"] for columns in described.values()])
+    identifying = {(row["oid"], row["name"]) for of in described.values() for row in of if row["in_key"]}
+    otherwise = compared_otherwise(connection, identifying)
     found: list[TableSchema] = []
     for table in tables:
         if table not in described:
             gone = _gone(table)
             raise SourceError(gone.message, code=gone.code, hint=gone.hint)
-        columns = [_column(row) for row in described[table]]
+        columns = [_column(row, (row["oid"], row["name"]) in otherwise) for row in described[table]]
         left = tuple(
             row["name"] for row, column in zip(described[table], columns, strict=True) if column is None
         )
@@ -371,7 +373,7 @@ def _named(row: dict[str, Any]) -> tuple[str, str, bool]:
     return row["element"], row["element_kind"], True
 
 
-def _column(row: dict[str, Any]) -> Column | None:
+def _column(row: dict[str, Any], otherwise: bool = False) -> Column | None:
     if row["chosen"] or (row["generated"] and not row["looked_up"]):
         return None
     name, kind, array = _named(row)
@@ -390,5 +392,6 @@ def _column(row: dict[str, Any]) -> Column | None:
         scale=scale,
         computed=row["generated"],
         type_name=name,
+        compared_otherwise=otherwise,
     )
     return column if can_be_told(column, name) or not column.computed else None

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import DictRow
 
-from connectors.postgres import specimens
-from connectors.postgres.refusers import disabling, event_triggers, refused_by
-from connectors.postgres.session import Session, define, rows, told_by
+from connectors.base import Capture
+from connectors.postgres import setup
+from connectors.postgres.refusers import disabling, event_triggers, refused_by, suspecting, told
+from connectors.postgres.session import Session, define, identifier, rows, told_by
 from headrace.model.finding import Finding, Severity
 
 __all__ = ["check_event_triggers"]
 
 _SCHEMA = sql.Identifier("headrace")
+_Trial = tuple[Severity, str, Callable[[], None]]
 
 
 class _TakenBack(Exception):
@@ -35,52 +38,61 @@ def check_event_triggers(connection: Session, *, anew: bool = False) -> Iterator
     triggers = event_triggers(connection)
     if not triggers:
         return
-    named = ", ".join(f"{one['name']} (on {one['event']}, runs {one['function']})" for one in triggers)
     there = rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'")
-    trials = _trials(ours=not there, gone=Severity.ERROR if anew else Severity.WARNING)
+    trials = _trials(connection, ours=not there, gone=Severity.ERROR if anew else Severity.WARNING)
     with suppress(_TakenBack), connection.transaction():
         connection.execute("SET LOCAL lock_timeout = '1s'")
-        for severity, what, statements in trials:
+        for severity, what, attempt in trials:
             try:
                 with connection.transaction():
-                    for statement in statements:
-                        define(connection, statement)
+                    attempt()
             except psycopg.Error as error:
-                message = f"An event trigger refuses {what}: {told_by(error)}. There is {named}."
-                hint = disabling(refused_by(triggers, error) or triggers)
-                yield Finding(severity, "SOURCE_EVENT_TRIGGER", message, hint)
+                yield Finding(severity, "SOURCE_EVENT_TRIGGER", *_refusal(triggers, what, error))
                 if severity is Severity.ERROR:
                     break  # what is not made cannot be altered
         raise _TakenBack
 
 
-def _trials(*, ours: bool, gone: Severity) -> Sequence[tuple[Severity, str, Sequence[sql.Composed]]]:
-    """Return each kind of statement of :mod:`connectors.postgres.setup`, of the publication and of the watch.
+def _refusal(triggers: Sequence[DictRow], what: str, error: psycopg.Error) -> tuple[str, str]:
+    """Return that something is refused, and what helps.
+
+    A statement may also fail by what a trigger has done to a table before: then no error names the trigger.
+    """
+    if found := refused_by(triggers, error):
+        said = f"An event trigger refuses {what}: {told_by(error)}. There is {told(triggers)}."
+        return said, disabling(found)
+    reason = f"An event trigger may be the reason: {told(triggers)}."
+    said = f"The database refuses {what}: {told_by(error)}. {reason}"
+    return said, suspecting(triggers) or disabling(triggers)
+
+
+def _trials(connection: Session, *, ours: bool, gone: Severity) -> Sequence[_Trial]:
+    """Return what is tried: what is done to a database, upon a capture of no tables that only the trial has.
 
     Args:
+        connection: To the database.
         ours: Whether the schema is made by the trial itself, which may drop it, then.
         gone: How much it matters that it cannot be removed.
     """
-    trial = f"headrace_check_{secrets.token_hex(4)}"
-    name, table = sql.Identifier(trial), sql.Identifier("headrace", trial)
+    trial = Capture(f"check_{secrets.token_hex(4)}", (), "", "")
+    name, table = sql.Identifier(trial.connector), identifier(trial.heartbeat)
     dropped = _SCHEMA if ours else name
-    made = (
-        sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA),
-        sql.SQL("CREATE TABLE {} (id smallint PRIMARY KEY)").format(table),
-        sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(specimens.added())),
-        sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(name, table),
-    )
-    altered = (
-        sql.SQL("ALTER PUBLICATION {} SET (publish = 'insert')").format(name),
-        sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(name, table),
-        sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, table),
-    )
-    dropping = (
-        sql.SQL("DROP PUBLICATION {}").format(name),
-        sql.SQL("DROP TABLE {}").format(table),
-        sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(dropped),
-        sql.SQL("DROP SCHEMA {}").format(dropped),
-    )
+
+    def made() -> None:
+        setup.make(connection, trial)
+        setup.insert_signal(connection, trial.signals, "trial", "log", "{}")
+
+    def altered() -> None:
+        define(connection, sql.SQL("ALTER PUBLICATION {} SET (publish = 'insert')").format(name))
+        define(connection, sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(name, table))
+        define(connection, sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, table))
+
+    def removed() -> None:
+        setup.forget_publication(connection, trial)
+        setup.forget_tables(connection, trial)
+        define(connection, sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(dropped))
+        define(connection, sql.SQL("DROP SCHEMA {}").format(dropped))
+
     return (
         (Severity.ERROR, "what is made in the database", made),
         (
@@ -88,5 +100,5 @@ def _trials(*, ours: bool, gone: Severity) -> Sequence[tuple[Severity, str, Sequ
             "that the publication is altered, so `source tables` and `source refresh` will be refused",
             altered,
         ),
-        (gone, "that it is removed again, so `source remove` will leave it there", dropping),
+        (gone, "that it is removed again, so `source remove` will leave it there", removed),
     )

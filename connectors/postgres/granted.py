@@ -27,9 +27,10 @@ __all__ = ["NEEDED", "USEFUL", "refuse_ungranted", "refused_for", "rows_if_grant
 Connection = psycopg.Connection[DictRow]
 NEEDED = (
     # what we read
-    "pg_am", "pg_amop", "pg_attrdef", "pg_attribute", "pg_class", "pg_collation", "pg_constraint",
-    "pg_database", "pg_depend", "pg_enum", "pg_index", "pg_inherits", "pg_namespace", "pg_opclass",
-    "pg_operator", "pg_publication", "pg_publication_rel", "pg_replication_slots", "pg_roles", "pg_type",
+    "pg_am", "pg_amop", "pg_attrdef", "pg_attribute", "pg_cast", "pg_class", "pg_collation",
+    "pg_constraint", "pg_database", "pg_depend", "pg_enum", "pg_index", "pg_inherits", "pg_namespace",
+    "pg_opclass", "pg_operator", "pg_publication", "pg_publication_rel", "pg_replication_slots", "pg_roles",
+    "pg_type",
     # what we call
     "current_setting", "format_type", "has_database_privilege", "has_function_privilege",
     "has_schema_privilege", "has_table_privilege", "pg_backend_pid", "pg_collation_actual_version",

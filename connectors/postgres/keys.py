@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.rows import DictRow
 
+from connectors.postgres.advice import briefly, unique_index
 from connectors.postgres.leaves import limits_of
 from connectors.postgres.replica_identity import DEFAULT, alter, using_index
 from connectors.postgres.session import Session, quoted, rows
@@ -43,13 +44,15 @@ def check_primary(table: TableId, row: DictRow) -> Iterator[Finding]:
     """
     if not row["keyed"]:
         candidate, named = row["candidate"], f"--key {word(f'{table}=…')}"
+        keyed = f"ALTER TABLE {table.quoted} ADD PRIMARY KEY ({candidate});"
+        column = f"{quoted(_free(row['columns']))} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+        added = f"ALTER TABLE {table.quoted} ADD COLUMN {column};"
         yield Finding.error(
             "SOURCE_NO_PRIMARY_KEY",
             f"{table} has no primary key, so its rows cannot be told apart.",
-            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY ({candidate});  -- or declare them: {named}"
+            f"{briefly(keyed, does='builds an index')}  -- or declare them: {named}"
             if candidate
-            else f"ALTER TABLE {table.quoted} ADD COLUMN {quoted(_free(row['columns']))} bigint"
-            " GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
+            else f"{briefly(added, does='rewrites the table')}"
             "  -- or ADD PRIMARY KEY (…) over the columns that identify a row",
         )
     elif row["deferrable"]:
@@ -90,14 +93,14 @@ def check_declared(
         yield Finding.error(
             "SOURCE_KEY_UNFIT",
             f"The declared key of {table} allows NULL in {', '.join(loose)}.",
-            f"ALTER TABLE {table.quoted} {required};",
+            briefly(f"ALTER TABLE {table.quoted} {required};", does="reads the table"),
         )
     found = rows(connection, _INDEX, row["oid"], list(key), list(key))
     if not found:
         yield Finding.error(
             "SOURCE_KEY_UNFIT",
             f"No unique index of {table} is over ({', '.join(key)}), whole, valid and not deferrable.",
-            f"CREATE UNIQUE INDEX ON {table.quoted} ({listed});",
+            unique_index(table.quoted, listed),
         )
         return
     mend = alter([table.quoted], using_index(quoted(found[0]["name"])), limits_of(row), key)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.rows import DictRow
 
+from connectors.postgres.advice import briefly
 from connectors.postgres.replica_identity import DEFAULT, FULL, Limits, alter, guarding
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
@@ -25,7 +26,7 @@ def check_leaves(table: TableId, row: DictRow) -> Iterator[Finding]:
             yield Finding.error(
                 "SOURCE_TABLE_UNLOGGED",
                 f"{table}: its partition {name} is unlogged, so its changes are not in the WAL.",
-                f"ALTER TABLE {name} SET LOGGED;",
+                briefly(f"ALTER TABLE {name} SET LOGGED;", does="rewrites the table"),
             )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from connectors.postgres.advice import briefly
 from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, quoted, rows
 from connectors.watch import Trouble
@@ -99,7 +100,8 @@ class Amounts:
         digits = len(str(first.units)) - 1
         altered = ", ".join(f"ALTER {quoted(name)} TYPE numeric(19, {digits})" for name in columns)
         locale = sql.Literal(first.locale).as_string()
-        return f"SET lc_monetary = {locale}; ALTER TABLE {table.quoted} {altered};"
+        rewritten = briefly(f"ALTER TABLE {table.quoted} {altered};", does="rewrites the table")
+        return f"SET lc_monetary = {locale}; {rewritten}"
 
 
 def read_amounts(connection: Session) -> Amounts:

@@ -36,6 +36,7 @@ _OF_BEFORE_COMING = (
 )
 _CAME, _EMPTIED, _UNREAD = "PARTITION_CAME", "PARTITION_EMPTIED", "PARTITION_UNREAD"
 _SAID = {_CAME: "had rows when it was attached", _EMPTIED: "was emptied by itself"}
+_REWRITTEN = "was rewritten since it was made: rows may have come or gone untold"
 _ASKED = {**_SAID, _EMPTIED: "kept its rows when it was rewritten"}
 _NOT_YET = "those who wrote to it may not have reported yet how many rows they deleted"
 
@@ -77,7 +78,8 @@ def between(schema: TableSchema, before: Table, now: Table, horizon: str, ask: A
             open_.append({**question, "tries": tries})
             unknown.setdefault(f"{unit['name']} {_ASKED[question['code']]}", said)
         elif said is not True:
-            what = f"its partition {unit['name']} {_SAID[question['code']]}"
+            rewritten = question["code"] == _CAME and _is_rewritten(unit)
+            what = f"its partition {unit['name']} {_REWRITTEN if rewritten else _SAID[question['code']]}"
             by = question["unless"]
             unless = None if by is None else (by[0], by[1])
             troubles.append(Trouble(schema.table, question["code"], True, what, unless=unless))
@@ -114,7 +116,8 @@ def _questions(before: Table, now: Table, horizon: str) -> Iterator[Table]:
     asked = {(one["oid"], one["code"]): one for one in before.get("questions", ()) if one["oid"] in are}
     for oid in are.keys() - was.keys():
         values = [are[oid]["came"], are[oid]["came"], are[oid]["step"]]
-        asked[oid, _CAME] = {"oid": oid, "code": _CAME, "values": values, "unless": None, "tries": 0}
+        unless = _emptied_by(are[oid], horizon, altered=False) if _is_rewritten(are[oid]) else None
+        asked[oid, _CAME] = {"oid": oid, "code": _CAME, "values": values, "unless": unless, "tries": 0}
     for oid, altered in _rewritten(before, now):
         unless, old = _emptied_by(are[oid], horizon, altered=altered), asked.get((oid, _EMPTIED))
         if old is not None:  # rewritten once more: what was there before the first time counts
@@ -160,7 +163,7 @@ def _answer(question: Table, unit: Table, now: Table, ask: Asking) -> bool | Unk
         if unit["foreign"] or unit["came"] is None:  # a foreign table cannot be asked
             return False
         if unit.get("born"):  # made as a partition: ATTACH would have written its columns anew
-            return True
+            return not _is_rewritten(unit)
         held = ask.holds(unit, _OF_BEFORE_COMING, *question["values"])
         return held if isinstance(held, Unknown) else not held
     counts = now["counts"][question["oid"]]
@@ -173,6 +176,15 @@ def _answer(question: Table, unit: Table, now: Table, ask: Asking) -> bool | Unk
     if held or not _may_add_up(question, unit, counts):
         return held
     return Unknown(_NOT_YET, tried=True)
+
+
+def _is_rewritten(unit: Table) -> bool:
+    """Return whether a partition that was made as one has another file than the one it began with.
+
+    It was unlogged before, so that the log tells none of its rows; or it was truncated by itself. VACUUM FULL
+    and CLUSTER look the same.
+    """
+    return bool(unit.get("born")) and unit["file"] != unit["number"]
 
 
 def _adds_up(question: Table, unit: Table, now: list[int]) -> bool:

@@ -34,11 +34,19 @@ SELECT 1 FROM pg_stat_activity WHERE backend_type = 'autovacuum worker' AND datn
 """
 
 
-def apply(known: Mapping[str, str], work: Callable[[Session], None], *, whose: str = "SOURCE") -> None:
+def apply(
+    known: Mapping[str, str], work: Callable[[Session], None], *, whose: str = "SOURCE", makes: bool = False
+) -> None:
     """Do ``work`` in one transaction, trying again for half a minute while locks are taken.
 
     No session waits longer than a tenth of a second because this one waits for a lock; where an autovacuum
     works, which gives way only to who waits for longer, a second and a half.
+
+    Args:
+        known: Connection parameters.
+        work: What is done.
+        whose: The source's name, for hints; ``URL`` while there is none.
+        makes: Whether it makes what is ours, so that event triggers may be behind a refusal.
 
     Raises:
         SourceError: When a lock could not be had (``SOURCE_LOCKED``), or for any other reason.
@@ -47,7 +55,7 @@ def apply(known: Mapping[str, str], work: Callable[[Session], None], *, whose: s
     moment = _MOMENT_MS
     while True:
         last = time.monotonic() - began > _WITHIN_S
-        with session(known, autocommit=False, whose=whose) as connection:
+        with session(known, autocommit=False, whose=whose, makes=makes) as connection:
             connection.execute(f"SET LOCAL lock_timeout = {moment}")
             with _onlooker(known, connection.info.backend_pid if last else None) as holders:
                 try:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from psycopg.rows import DictRow
 
 from connectors.base import Keys
+from connectors.postgres.advice import briefly
 from connectors.postgres.catalogue import (
     CHOSEN,
     GENERATED,
@@ -217,7 +218,7 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
         yield Finding.error(
             "SOURCE_TABLE_UNLOGGED",
             f"{table} is unlogged or temporary, so its changes are not in the WAL.",
-            f"ALTER TABLE {table.quoted} SET LOGGED;",
+            briefly(f"ALTER TABLE {table.quoted} SET LOGGED;", does="rewrites the table"),
         )
     elif row["partition"]:
         yield Finding.error(
@@ -229,8 +230,8 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
         yield Finding.error(
             "SOURCE_TABLE_INHERITED",
             f"{heir} inherits from {table}: its rows would be read with the table, their changes would not.",
-            f"ALTER TABLE {heir} NO INHERIT {table.quoted};"
-            f"  -- or capture {remark(heir)} and leave {remark(str(table))} out",
+            briefly(f"ALTER TABLE {heir} NO INHERIT {table.quoted};")
+            + f"  -- or capture {remark(heir)} and leave {remark(str(table))} out",
         )
     known: dict[str, str] = {}
     for name in row["columns"]:
@@ -239,7 +240,7 @@ def _kind(table: TableId, row: DictRow) -> Iterator[Finding]:
             yield Finding.error(
                 "SOURCE_COLUMN_CASE",
                 f"{table}: columns {twin} and {name} differ by case only, which the connector refuses.",
-                f"ALTER TABLE {table.quoted} RENAME COLUMN {quoted(name)} TO {quoted(name + '_2')};",
+                briefly(f"ALTER TABLE {table.quoted} RENAME COLUMN {quoted(name)} TO {quoted(name + '_2')};"),
             )
     for name, (other, _) in (row["namesakes"] or {}).items():
         yield Finding.error(
@@ -255,7 +256,7 @@ def _name(table: TableId) -> Iterator[Finding]:
     """Yield why the connector cannot take the name of a table, or of its schema."""
     renamed = (
         f'ALTER SCHEMA {quoted(table.schema)} RENAME TO "…";',
-        f'ALTER TABLE {table.quoted} RENAME TO "…";',
+        briefly(f'ALTER TABLE {table.quoted} RENAME TO "…";'),
     )
     for name, hint in zip((table.schema, table.name), renamed, strict=True):
         if '"' in name:
@@ -276,12 +277,12 @@ def _virtual(table: TableId, row: DictRow) -> Iterator[Finding]:
     """Yield the statement of the application that Postgres refuses once the table is published."""
     if names := row["virtual"]:
         altered = f"ALTER TABLE {table.quoted} ALTER {quoted(names[0])} SET EXPRESSION AS (…);"
+        unpublished = f"ALTER PUBLICATION headrace_SOURCE DROP TABLE ONLY {table.quoted};"
         yield Finding.warning(
             "SOURCE_COLUMN_VIRTUAL",
             f"{table}: Postgres refuses to give virtual columns ({', '.join(names)}) another expression while"
             " the table is published.",
-            f"ALTER PUBLICATION headrace_SOURCE DROP TABLE ONLY {table.quoted}; {altered}"
-            " -- then: headrace source refresh SOURCE",
+            f"{briefly(unpublished, altered)} -- then: headrace source refresh SOURCE",
         )
 
 
@@ -316,11 +317,12 @@ def _left_out(table: TableId, row: DictRow, left: tuple[str, str, str], in_key: 
             f"{full}  -- then it is" if full else "",
         )
     if why == TOO_WIDE:
+        altered = f"ALTER TABLE {table.quoted} ALTER {quoted(name)} TYPE sparsevec(…);"
         return Finding.warning(
             "SOURCE_COLUMN_WIDE",
             f"{table}: column {name} ({native}) is not mirrored: vectors of more than 32,767 dimensions would"
             " arrive as NULL, and its type allows them.",
-            f"ALTER TABLE {table.quoted} ALTER {quoted(name)} TYPE sparsevec(…);  -- with the true number",
+            f"{briefly(altered, does='rewrites the table')}  -- with the true number",
         )
     return Finding.warning(
         "SOURCE_COLUMN_TYPE",

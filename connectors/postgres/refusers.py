@@ -12,7 +12,7 @@ from psycopg.rows import DictRow
 from connectors.postgres.granted import rows_if_granted
 from headrace.model.pasted import remark
 
-__all__ = ["disabled", "disabling", "event_triggers", "named_in", "refused_by"]
+__all__ = ["disabled", "disabling", "event_triggers", "named_in", "refused_by", "suspecting", "told"]
 
 _TRIGGERS = """
 SELECT e.evtname::text AS name, e.evtowner::regrole::text AS owner, e.evtevent::text AS event,
@@ -21,6 +21,8 @@ SELECT e.evtname::text AS name, e.evtowner::regrole::text AS owner, e.evtevent::
 FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE e.evtenabled IN ('O', 'A') ORDER BY e.evtname
 """
+
+_WHEN_MADE = ("ddl_command_start", "ddl_command_end")
 
 
 def event_triggers(connection: psycopg.Connection[DictRow], *, login: bool = False) -> list[DictRow]:
@@ -58,6 +60,25 @@ def disabling(triggers: Sequence[DictRow]) -> str:
     one = triggers[0]
     owner, role = remark(one["owner"]), remark(one["role"])
     return f"{disabled(triggers)}  -- as {owner}; or give {role} the rights that the function needs"
+
+
+def suspecting(triggers: Sequence[DictRow]) -> str:
+    """Return what helps where one of the event triggers may have changed what is made; empty without any.
+
+    Only those count that are run when something is made.
+    """
+    found = [one for one in triggers if one["event"] in _WHEN_MADE]
+    if not found:
+        return ""
+    one = "it" if len(found) == 1 else "one of them"
+    owners = ", ".join(sorted({remark(each["owner"]) for each in found}))
+    left = "or have its function change no table of the schema headrace"
+    return f"{disabled(found)}  -- as {owners}, if {one} changes each new table; {left}"
+
+
+def told(triggers: Sequence[DictRow]) -> str:
+    """Return which they are, when each is run, and what it runs."""
+    return ", ".join(f"{one['name']} (on {one['event']}, runs {one['function']})" for one in triggers)
 
 
 def disabled(triggers: Sequence[DictRow]) -> str:

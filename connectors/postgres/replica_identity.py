@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from connectors.postgres.advice import briefly, unique_index
+
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
@@ -115,7 +117,7 @@ def guarding(leaf: str, number: int, key: Collection[str], limits: Limits) -> st
     """
     index = f"unique_{number}"
     columns = ", ".join('"' + name.replace('"', '""') + '"' for name in key)
-    made = f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {leaf} ({columns});"
+    made = unique_index(leaf, columns, index)
     return f"{made} {alter([leaf], using_index(index), limits, key)}".strip()
 
 
@@ -130,4 +132,4 @@ def alter(tables: Iterable[str], kind: str, limits: Limits, columns: Collection[
     """
     if limits.bar(columns):
         return ""
-    return " ".join(f"ALTER TABLE {table} REPLICA IDENTITY {kind};" for table in tables)
+    return briefly(*(f"ALTER TABLE {table} REPLICA IDENTITY {kind};" for table in tables))

@@ -16,7 +16,7 @@ from psycopg.rows import DictRow, dict_row
 from connectors.postgres.granted import refused_for
 from connectors.postgres.pooler import marked, refuse_pooled, refused_by_pooler
 from connectors.postgres.refusal import code_of_refusal
-from connectors.postgres.refusers import disabling, event_triggers, refused_by
+from connectors.postgres.refusers import disabling, event_triggers, refused_by, suspecting
 from connectors.postgres.way_in import CREDENTIALS, way_in
 from headrace.config.secrets import mask_text
 from headrace.model.errors import LoginRefused, SourceError
@@ -151,13 +151,16 @@ def _begin(connection: Session, settings: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "SOURCE") -> Iterator[Session]:
+def session(
+    known: Mapping[str, str], *, autocommit: bool = True, whose: str = "SOURCE", makes: bool = False
+) -> Iterator[Session]:
     """Open a connection; without ``autocommit`` everything inside is one transaction.
 
     Args:
         known: Connection parameters.
         autocommit: Each statement is a transaction.
         whose: The source's name, for hints; ``URL`` while there is none, empty where a check asks itself.
+        makes: Whether what is ours is made inside: event triggers may change it before we fill it.
 
     Raises:
         SourceError: When the database does not answer (``SOURCE_UNREACHABLE``), a connection pooler answers
@@ -180,7 +183,7 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
             _refuse_old(connection)
             yield connection
     except psycopg.errors.InsufficientPrivilege as error:
-        raise (refused_for(known, error) or _denied(known, error, whose)) from error
+        raise (refused_for(known, error) or _denied(known, error, whose, makes)) from error
     except psycopg.errors.AdminShutdown as error:
         raise SourceError(
             "The session was ended, perhaps because others waited for it.",
@@ -197,30 +200,39 @@ def session(known: Mapping[str, str], *, autocommit: bool = True, whose: str = "
         raise SourceError(
             f"The database refuses: {told_by(error)}",
             code="SOURCE_REFUSED",
-            hint=_against_triggers(known, error),
+            hint="".join(_against_triggers(known, error, makes)),
         ) from error
 
 
-def _denied(known: Mapping[str, str], error: psycopg.Error, whose: str) -> SourceError:
-    return SourceError(
-        f"The database denies it: {told_by(error)}",
-        code="SOURCE_DENIED",
-        hint=_against_triggers(known, error)
+def _denied(known: Mapping[str, str], error: psycopg.Error, whose: str, makes: bool) -> SourceError:
+    refuses, suspected = _against_triggers(known, error, makes)
+    hint = (
+        refuses
         or (whose and f"Run `headrace source check {whose}` for the GRANT statements that are missing.")
-        or "Grant the role what is named there; the server's log has the whole statement.",
+        or "Grant the role what is named there; the server's log has the whole statement."
     )
+    if suspected:
+        hint += f"\nWhere none is missing: {suspected}"
+    return SourceError(f"The database denies it: {told_by(error)}", code="SOURCE_DENIED", hint=hint)
 
 
-def _against_triggers(known: Mapping[str, str], error: psycopg.Error) -> str:
-    """Return what helps when a statement was refused by an event trigger's function; else nothing."""
-    if not error.diag.context:
-        return ""
+def _against_triggers(known: Mapping[str, str], error: psycopg.Error, makes: bool) -> tuple[str, str]:
+    """Return what helps when a statement was refused by an event trigger's function, and when it may be.
+
+    Only one of them says something. Of what is made a trigger may have made something else, which an error
+    does not tell; a lack of room or the like is never by that.
+    """
+    may_be = makes and not isinstance(error, psycopg.OperationalError)
+    if not (error.diag.context or may_be):
+        return "", ""
     try:
         with connect(known) as connection:
-            found = refused_by(event_triggers(connection), error)
+            triggers = event_triggers(connection)
     except (psycopg.Error, SourceError):
-        return ""
-    return disabling(found) if found else ""
+        return "", ""
+    if found := refused_by(triggers, error):
+        return disabling(found), ""
+    return "", suspecting(triggers) if may_be else ""
 
 
 def _refuse_old(connection: Session) -> None:

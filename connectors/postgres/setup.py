@@ -29,6 +29,7 @@ __all__ = [
     "hold",
     "insert_signal",
     "leftovers",
+    "make",
     "refuse_elsewhere",
     "refuse_taken",
     "tidy",
@@ -116,6 +117,14 @@ def create(connection: Session, capture: Capture) -> None:
         SourceError: When a slot of that name exists already (``SOURCE_SLOT_TAKEN``).
     """
     refuse_taken(connection, capture)
+    make(connection, capture)
+
+
+def make(connection: Session, capture: Capture) -> None:
+    """Make schema, tables and publication inside the caller's transaction; idempotent.
+
+    It is also what is tried beforehand.
+    """
     if not rows(connection, _THERE):  # Postgres asks for the right to make one before it looks for it
         define(connection, sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(_SCHEMA))
     define(

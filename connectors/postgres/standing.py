@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from connectors.postgres.advice import briefly
 from connectors.postgres.facts import Facts
 from connectors.postgres.replica_identity import DEFAULT, FULL, GENERATED_REFUSED, Limits, alter, guarding
 from connectors.postgres.session import quoted
@@ -53,7 +54,7 @@ def wrong_now(
         yield Trouble(table, "TABLE_ATTACHED", True, said, lasts=True)
     for heir in now["heirs"] or ():
         said = f"{heir} inherits from it: changes of rows there are not mirrored"
-        mend = f"ALTER TABLE {heir} NO INHERIT {table.quoted};"
+        mend = briefly(f"ALTER TABLE {heir} NO INHERIT {table.quoted};")
         yield Trouble(table, "TABLE_INHERITED", True, said, mend, lasts=True)
     if _has_another_key(schema, now):
         listed = ", ".join(now["key"])
@@ -74,7 +75,7 @@ def _namesakes(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]
     for name, (other, what) in (now["namesakes"] or {}).items():
         if name in schema.by_name:
             said = f"the type of column {name} has a namesake, {other}: the connector mixes them up"
-            mend = f'ALTER {what} {other} RENAME TO "…";'
+            mend = briefly(f'ALTER {what} {other} RENAME TO "…";')
             yield Trouble(schema.table, "TYPE_NAMESAKE", True, said, mend, lasts=True)
 
 
@@ -82,10 +83,10 @@ def _unlogged(schema: TableSchema, now: Mapping[str, Any]) -> Iterator[Trouble]:
     for unit in (now["units"] or {}).values():
         if unit["foreign"]:
             said = f"{unit['name']} is a foreign table: nobody is told what changes there"
-            yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, unit["foreign"], lasts=True)
+            yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, briefly(unit["foreign"]), lasts=True)
         elif not unit["logged"]:
             said = f"{unit['name']} is unlogged: nobody is told what changes there"
-            mend = f"ALTER TABLE {unit['name']} SET LOGGED;"
+            mend = briefly(f"ALTER TABLE {unit['name']} SET LOGGED;", does="rewrites the table")
             yield Trouble(schema.table, "TABLE_UNLOGGED", True, said, mend, lasts=True)
 
 
@@ -94,13 +95,13 @@ def _ambiguous(schema: TableSchema, now: Mapping[str, Any], version: int) -> Ite
         listed = ", ".join(map(quoted, schema.key))
         said = f"nothing makes its key ({', '.join(schema.key)}) unique: two rows may be taken for one"
         what = "ADD UNIQUE" if schema.declared else "ADD PRIMARY KEY"
-        mend = f"ALTER TABLE {schema.table.quoted} {what} ({listed});"
+        mend = briefly(f"ALTER TABLE {schema.table.quoted} {what} ({listed});", does="builds an index")
         yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
         return
     if loose := [name for name in schema.key if name in (now["nullable"] or ())]:
         said = f"NULL is allowed in {', '.join(loose)} of its key: rows with NULL there are taken for one"
         required = ", ".join(f"ALTER {quoted(name)} SET NOT NULL" for name in loose)
-        mend = f"ALTER TABLE {schema.table.quoted} {required};"
+        mend = briefly(f"ALTER TABLE {schema.table.quoted} {required};", does="reads the table")
         yield Trouble(schema.table, "KEY_NOT_UNIQUE", True, said, mend, lasts=True)
         return
     for unit in _tables(now):
@@ -151,12 +152,11 @@ def identified(schema: TableSchema, now: Mapping[str, Any], version: int) -> str
     """
     units, limits = _tables(now), _limits(now, version)
     if now["key"] and not schema.declared:
-        return " ".join(
-            alter([unit["name"]], DEFAULT, limits, now["key"])
-            if unit["keyed"]
-            else guarding(unit["name"], unit["number"], now["key"], limits)
-            for unit in units
+        keyed = alter([unit["name"] for unit in units if unit["keyed"]], DEFAULT, limits, now["key"])
+        others = (
+            guarding(one["name"], one["number"], now["key"], limits) for one in units if not one["keyed"]
         )
+        return " ".join(filter(None, (keyed, *others)))
     return alter([unit["name"] for unit in units], FULL, limits)
 
 

@@ -66,6 +66,8 @@ class Column:
         precision: Digits of a numeric, if declared.
         scale: Digits after the point of a numeric, if declared.
         type_name: The bare name of the type: below domains, without its schema.
+        compared_otherwise: Whether the connector compares values of it by another order than it sorts them
+            by, or by none. Only columns of the key are asked about.
         computed: Whether the database computes it from the row's other columns. No record carries it; it is
             looked up by the row's key.
     """
@@ -79,6 +81,7 @@ class Column:
     scale: int | None = None
     computed: bool = False
     type_name: str = field(default="", compare=False)
+    compared_otherwise: bool = field(default=False, compare=False)
 
     @property
     def base(self) -> str:
@@ -155,6 +158,7 @@ class TableSchema:
                     "scale": c.scale,
                     "computed": c.computed,
                     "type_name": c.type_name,
+                    "compared_otherwise": c.compared_otherwise,
                 }
                 for c in self.columns
             ],
@@ -176,6 +180,7 @@ class TableSchema:
                     scale=c["scale"],
                     computed=c.get("computed", False),
                     type_name=c.get("type_name", ""),
+                    compared_otherwise=c.get("compared_otherwise", False),
                 )
                 for c in value["columns"]
             ),

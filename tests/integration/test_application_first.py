@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psycopg
 import pytest
@@ -11,12 +12,13 @@ import pytest
 from connectors.base import Capture
 from connectors.postgres import PostgresSource
 from headrace.model.errors import SourceError
+from headrace.model.finding import Severity
 from headrace.model.schema import TableId
 from tests.support.application import Shape, fit, found, made, outcomes, shapes, table
 from tests.support.database import Database, fresh_database
 from tests.support.patience import WAIT_S
 from tests.support.servers import MAJORS, postgres_server
-from tests.support.waiting import elapse
+from tests.support.waiting import elapse, until
 
 pytestmark = pytest.mark.stack
 
@@ -33,11 +35,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def advised(database: Database, shape: Shape) -> list[str]:
-    """Return the statements upon a table that ``source check`` advises."""
+    """Return the texts of statements upon a table that ``source check`` advises."""
     hints = [finding.hint.partition("  --")[0] for finding in found(database, shape)]
-    return [
-        hint for hint in hints if hint.startswith(("ALTER TABLE", "CREATE UNIQUE INDEX")) and "…" not in hint
-    ]
+    return [hint for hint in hints if hint.startswith("SET lock_timeout") and "…" not in hint]
 
 
 def capture(database: Database, known: list[Shape]) -> Capture:
@@ -64,11 +64,11 @@ def test_every_statement_works_as_it_did(server: str, follow: bool) -> None:
             for shape in known:
                 # One mend may show the need of the next.
                 for _ in range(3):
-                    for statement in advised(during, shape):
+                    for text in advised(during, shape):
                         # What is only for the log is not to be felt by who never had it.
-                        unfelt = "REPLICA IDENTITY" in statement
+                        unfelt = "REPLICA IDENTITY" in text
                         for database in (during, after) if unfelt else (never, during, after):
-                            database.run(statement)
+                            database.paste(text)
         captured = fit(during, known)
         assert {"plain", "arrays", "stored", "by_index", "parted", "kid", "declared"} <= {
             s.name for s in captured
@@ -116,3 +116,45 @@ def test_a_lock_that_is_waited_for_keeps_no_statement_waiting(server: str) -> No
         assert not failed
         assert database.value("SELECT count(*) FROM pg_publication_tables") == 4
         source.teardown(wanted)
+
+
+ADVISED = {
+    "SOURCE_IDENTITY_NOTHING": (
+        "CREATE TABLE m (id int PRIMARY KEY)",
+        "ALTER TABLE m REPLICA IDENTITY NOTHING",
+    ),
+    "SOURCE_KEY_DEFERRABLE": (
+        "CREATE TABLE m (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf (id int PRIMARY KEY DEFERRABLE)",
+        "ALTER TABLE m ATTACH PARTITION leaf DEFAULT",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", ADVISED)
+def test_what_is_advised_keeps_no_statement_waiting_for_long(server: str, code: str) -> None:
+    """It is pasted while a transaction is open that has written; another one writes meanwhile."""
+    with fresh_database(server, "advice") as database:
+        database.run(*ADVISED[code])
+        source, wanted = PostgresSource(database.dsn), [TableId("public", "m")]
+
+        def errors() -> dict[str, str]:
+            return {one.code: one.hint for one in source.preflight(wanted) if one.severity is Severity.ERROR}
+
+        text = errors()[code]
+
+        def paste() -> None:
+            with suppress(psycopg.errors.LockNotAvailable):
+                database.paste(text)
+
+        waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+        with psycopg.connect(database.dsn) as application:
+            application.execute("INSERT INTO m VALUES (1)")
+            thread = threading.Thread(target=paste)
+            thread.start()
+            until(lambda: database.value(waiting) or not thread.is_alive())
+            database.run(f"SET lock_timeout = '{WAIT_S / 5:.0f}s'", "INSERT INTO m VALUES (2)")
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+        database.paste(text)  # it may be given again
+        assert errors() == {}

@@ -81,7 +81,7 @@ def test_a_key_that_does_not_identify_rows_is_refused_until_it_does(
     database.run(*ddl.split(";"))
     for code in codes:
         assert list(errors(database)) == [code]
-        database.run(errors(database)[code])
+        database.paste(errors(database)[code])
     assert errors(database) == {}
 
 
@@ -137,7 +137,7 @@ def test_a_replica_identity_that_is_taken_away_is_said_and_mended_as_it_is_told(
     for table in ("kept", "t"):
         (remedy,) = {remedy for _, _, remedy in told(table)}
         statement, command = steps(remedy)
-        mirror.database.run(statement)
+        mirror.database.paste(statement)
         run(mirror.stack, *command)
     mirror.settle()
     rows = mirror.stored("t")

@@ -62,7 +62,7 @@ def test_a_partition_without_a_key_of_its_own_is_refused_until_it_has_one(
     (found,) = [one for one in source.preflight([M]) if one.severity is Severity.ERROR]
     assert found.code == "SOURCE_KEY_DEFERRABLE"
     assert LEAF in found.message
-    database.run(found.hint)
+    database.paste(found.hint)
     assert [one for one in source.preflight([M]) if one.severity is Severity.ERROR] == []
     capture = Capture("leaves", tuple(source.catalogue([M])), "placeholder", "password")
     source.setup(capture)
@@ -89,7 +89,7 @@ def test_one_that_is_attached_later_is_told_and_mended_as_it_is_told(
         seen = watch.look(facts)
         (told,) = [one for one in seen.troubles if one.code == code]
         database.run(*WRITES)  # it was taken out of the publication, if need be
-        database.run(told.statement)
+        database.paste(told.statement)
         source.publish(capture)
         assert source.hold(capture).uncaptured == ()
         assert [one for one in watch.look(watch.look(facts).facts).troubles if one.lasts] == []

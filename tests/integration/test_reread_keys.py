@@ -47,8 +47,14 @@ KEYS = {
     "prints": ("bytea", "decode(md5(i::text), 'hex')", "VALUES (-1, ''::{0})"),
     "spells": ("int4range", "int4range(i, i + 2)", "VALUES (-1, 'empty'::{0}), (-2, '(,0)')"),
     "hosts": ("inet", "'10.0.0.0'::inet + i * 7", "VALUES (-1, '::1/64'::{0})"),
+    "nets": ("cidr", "('10.' || i * 6 || '.0.0/16')::cidr", "VALUES (-1, '::/64'::{0}), (-2, '10.7.7.0/24')"),
+    "cards": ("macaddr8", "('08:00:2b:01:02:03:04:' || lpad(to_hex(i * 5), 2, '0'))::macaddr8", ""),
+    "paths": ("ltree", "('top.b' || i * 7 % 60)::ltree", "VALUES (-1, 'top'::{0}), (-2, 'top.b7.c')"),
+    "handles": ("handle", "(chr(65 + i * 7 % 60) || ' ' || i)::handle", ""),
 }  # fmt: skip
 """Table → type of its key, the key of row i, and rows besides."""
+OTHERS = ("parted", "flagged")
+"""Tables of keys of several columns."""
 
 
 LABELS = "CREATE TYPE label AS ENUM ({})".format(", ".join(f"'l{1 + i * 7 % ROWS}'" for i in range(ROWS)))
@@ -58,6 +64,7 @@ LABELS = "CREATE TYPE label AS ENUM ({})".format(", ".join(f"'l{1 + i * 7 % ROWS
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, "keys") as database:
         database.run("CREATE EXTENSION citext", "CREATE DOMAIN moment AS timestamptz NOT NULL", LABELS)
+        database.run("CREATE EXTENSION ltree", "CREATE DOMAIN handle AS text")
         for table, (kind, key, odd) in KEYS.items():
             database.run(
                 f"CREATE TABLE {table} (n int NOT NULL, k {kind} PRIMARY KEY)",
@@ -70,6 +77,8 @@ def database(stack: RunningStack, context: Context) -> Iterator[Database]:
             "CREATE TABLE parted_b PARTITION OF parted DEFAULT",
             f"INSERT INTO parted SELECT i, '2026-01-01'::timestamptz + i / 7 * interval '1 h', i"
             f" FROM generate_series(1, {3 * ROWS}) i",
+            "CREATE TABLE flagged (n int, k boolean, id int, PRIMARY KEY (k, id))",
+            f"INSERT INTO flagged SELECT i, i % 3 = 0, i FROM generate_series(1, {3 * ROWS}) i",
         )
         settings = SourceSettings(heartbeat_ms=300, snapshot_chunk_rows=32)
         source.add(context, "keys", database.dsn, settings=settings, wait=False)
@@ -85,13 +94,13 @@ def database(stack: RunningStack, context: Context) -> Iterator[Database]:
 def test_keys_of_every_kind_are_read_whole(database: Database, context: Context, stack: RunningStack) -> None:
     """Its time is that of a resnapshot of a table for each kind of key, each read by its own way."""
     with redis.Redis.from_url(stack.endpoints.redis_url, decode_responses=True) as cache:
-        for table in (*KEYS, "parted"):
+        for table in (*KEYS, *OTHERS):
             names = sorted(cache.scan_iter(f"keys:{table}:*", count=1000))
             assert len(names) >= ROWS, table
             cache.copy(names[0], f"keys:{table}:stray")
             cache.delete(*names[::2])
         runs.resnapshot(context, "keys", sweep_many=True)
-        for table in (*KEYS, "parted"):
+        for table in (*KEYS, *OTHERS):
             held = [
                 json.loads(value)["n"] for value in cache.mget(sorted(cache.scan_iter(f"keys:{table}:*")))
             ]

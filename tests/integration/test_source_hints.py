@@ -57,8 +57,7 @@ def database() -> Iterator[Database]:
 
 
 def run(database: Database, finding: Finding) -> None:
-    for statement in finding.hint.split("\n")[0].partition("  --")[0].split("; "):
-        database.run(statement)
+    database.paste(finding.hint.split("\n")[0].partition("  --")[0])
 
 
 def test_every_statement_that_is_told_can_be_pasted(database: Database) -> None:

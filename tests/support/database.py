@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
 __all__ = ["Database", "fresh_database"]
+
+_STATEMENT = re.compile(
+    r"""(?: "(?:[^"]|"")*" | '(?:[^']|'')*' | /\*.*?\*/ | --[^\n]* | [^;"'/-] | [/-] )+""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,10 @@ class Database:
                 cursor = connection.execute(statement.encode())
                 rows = cursor.fetchall() if cursor.description else []
             return rows
+
+    def paste(self, text: str) -> None:
+        """Send the statements of a text one by one, as psql's prompt does; each its own transaction."""
+        self.run(*filter(str.strip, _STATEMENT.findall(text)))
 
     def value(self, statement: str) -> Any:
         """Return the one value a query gives."""

@@ -35,6 +35,10 @@ CREATE TABLE emptied_b PARTITION OF emptied FOR VALUES FROM (100) TO (200);
 CREATE TABLE halves (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
 CREATE TABLE halves_a PARTITION OF halves FOR VALUES FROM (0) TO (100);
 CREATE TABLE halves_b PARTITION OF halves FOR VALUES FROM (100) TO (200);
+CREATE TABLE copied (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE copied_a PARTITION OF copied FOR VALUES FROM (0) TO (100);
+CREATE TABLE brief (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE brief_a PARTITION OF brief FOR VALUES FROM (0) TO (100);
 CREATE TABLE filled (LIKE came INCLUDING ALL) PARTITION BY RANGE (id);
 CREATE TABLE filled_a PARTITION OF filled FOR VALUES FROM (0) TO (100);
 CREATE TABLE north (id int PRIMARY KEY, v text);
@@ -112,6 +116,8 @@ QUIET = (
             "CREATE TABLE parted_d PARTITION OF parted FOR VALUES FROM (300) TO (400);"
             "INSERT INTO parted VALUES (350, 'made for it')"
         ),
+        "CREATE TABLE single_b PARTITION OF single FOR VALUES FROM (200) TO (300)",
+        "INSERT INTO single VALUES (250, 'goes')",
         "TRUNCATE single",
         "INSERT INTO single VALUES (5, 'after')",
     ),
@@ -197,6 +203,21 @@ UNTOLD = {
     "away": (
         "PARTITION_CAME",
         f"ALTER TABLE away DETACH {AWAY}; UPDATE away_a SET v = 'x'; ALTER TABLE away ATTACH {AWAY} {SPAN}",
+    ),
+    # One transaction: nobody ever sees it unlogged.
+    "copied": (
+        "PARTITION_CAME",
+        (
+            "CREATE UNLOGGED TABLE copied_b PARTITION OF copied FOR VALUES FROM (100) TO (200);"
+            "INSERT INTO copied VALUES (150, 'not in the log');ALTER TABLE copied_b SET LOGGED"
+        ),
+    ),
+    "brief": (
+        "PARTITION_CAME",
+        (
+            "CREATE TABLE brief_b PARTITION OF brief FOR VALUES FROM (100) TO (200); "
+            "INSERT INTO brief VALUES (150, 'in the log'); TRUNCATE brief_b"
+        ),
     ),
     "went": ("PARTITION_GONE", "ALTER TABLE went DETACH PARTITION went_b"),
     "emptied": ("PARTITION_EMPTIED", "TRUNCATE emptied_b"),

@@ -22,6 +22,7 @@ from headrace.control.runs import start as runs
 from headrace.control.verdicts import State
 from headrace.model.finding import Finding, Severity
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
+from sinks.registry import config_model
 from tests.support.entries import source_entry
 
 TABLE = "public.a_table_with_a_name_that_is_longer_than_most_terminals_are_wide"
@@ -206,3 +207,13 @@ def test_a_report_in_sync_has_nothing_to_be_pasted(home: Path, monkeypatch: pyte
     monkeypatch.setattr(lag_room, "measure", lambda *_: well)
     done = CliRunner().invoke(app, ["--home", str(home), "lag"])
     assert done.stdout.strip().splitlines()[-1] == "in sync as of 1.0 s ago"
+
+
+@pytest.mark.parametrize("kind", LogicalType)
+def test_a_letter_tells_a_policy_only_for_a_type_that_takes_one(kind: LogicalType) -> None:
+    column = Column("until", kind, precision=38)
+    letter = DeadLetterEntry(
+        sink="lake", table="public.t", code=f"DELTA_VALUE_{kind.value.upper()}",
+        reason="A value of column “until” does not fit.", state="waiting",
+    )  # fmt: skip
+    assert bool(deadletters.way_out(letter)) == (not config_model("delta").no_use(column))

@@ -20,6 +20,7 @@ from headrace.model.schema import Column, LogicalType, TableId, TableSchema
         (Column("k", LogicalType.TEXT, dimensions=1), "an array"),
         (Column("k", LogicalType.INT32, dimensions=1), "an array"),
         (Column("k", LogicalType.NUMERIC, native="money"), "money"),
+        (Column("k", LogicalType.JSON, native="hstore", compared_otherwise=True), "holds hstore"),
     ],
 )
 def test_a_key_that_cannot_be_read_beside_the_stream(column: Column, words: str) -> None:

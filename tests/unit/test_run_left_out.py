@@ -169,6 +169,12 @@ def test_a_table_that_cannot_be_read_leaves_the_run_to_the_others(shop: Shop) ->
     assert topics_of(shop.job.run) == {A}
 
 
+def test_what_only_a_recovery_reads_is_left_to_it_alone(shop: Shop) -> None:
+    moved = Finding.error("RESNAPSHOT_UNREADABLE", "It cannot be read anew.", "headrace recover SOURCE")
+    assert failed(shop, Unfit(b=moved), "b")
+    assert shop.job.run.plan["left_out"] == {"public.b": "It cannot be read anew. headrace recover shop"}
+
+
 def test_what_nothing_explains_is_read_once_more_before_it_is_left_out(shop: Shop) -> None:
     assert failed(shop, Unfit(), "b")
     assert (topics_of(shop.job.run), shop.job.run.plan["failed"]) == ({A, B, C}, [B])

@@ -24,8 +24,8 @@ from headrace.model.schema import TableId
 __all__ = ["TablesUnread", "Why", "choose", "leave_out", "raise_left_out", "tell", "why_unfit"]
 
 _SAYS = "; it was not read anew: "
-_ALONE = ("SOURCE_TABLE_MISSING", KEY_CHANGED)
-"""What mends these takes the table out."""
+_ALONE = ("RESNAPSHOT_UNREADABLE", "SOURCE_TABLE_MISSING", KEY_CHANGED)
+"""What mends these takes the table out, or reads it."""
 
 
 @dataclass(frozen=True, slots=True)
