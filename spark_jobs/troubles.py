@@ -139,6 +139,7 @@ class Troubles:
                 "message": one.message,
                 "hint": one.hint,
                 "since_ms": one.since_ms,
+                **({} if one.below is None else {"below": one.below}),
             }
             for table, one in self._found.items()
         }

@@ -19,6 +19,8 @@ from headrace.model.finding import Finding, Severity
 __all__ = ["check_event_triggers"]
 
 _SCHEMA = sql.Identifier("headrace")
+_OVER = "SET CONSTRAINTS ALL IMMEDIATE"
+"""What a deferred trigger is to do is done, as it is where each step is a transaction of its own."""
 _Trial = tuple[Severity, str, Callable[[], None]]
 
 
@@ -83,11 +85,13 @@ def _trials(connection: Session, *, ours: bool, gone: Severity) -> Sequence[_Tri
         setup.insert_signal(connection, trial.signals, "trial", "log", "{}")
 
     def altered() -> None:
+        connection.execute(_OVER)
         define(connection, sql.SQL("ALTER PUBLICATION {} SET (publish = 'insert')").format(name))
         define(connection, sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(name, table))
         define(connection, sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, table))
 
     def removed() -> None:
+        connection.execute(_OVER)
         setup.forget_publication(connection, trial)
         setup.forget_tables(connection, trial)
         define(connection, sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(dropped))

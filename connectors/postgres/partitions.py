@@ -78,9 +78,10 @@ def between(schema: TableSchema, before: Table, now: Table, horizon: str, ask: A
             open_.append({**question, "tries": tries})
             unknown.setdefault(f"{unit['name']} {_ASKED[question['code']]}", said)
         elif said is not True:
-            rewritten = question["code"] == _CAME and _is_rewritten(unit)
+            rewritten = question["code"] == _CAME and _is_rewritten(unit, now)
             what = f"its partition {unit['name']} {_REWRITTEN if rewritten else _SAID[question['code']]}"
-            by = question["unless"]
+            # A TRUNCATE of the whole table excuses no row that is there.
+            by = None if rewritten and ask.holds(unit) else question["unless"]
             unless = None if by is None else (by[0], by[1])
             troubles.append(Trouble(schema.table, question["code"], True, what, unless=unless))
     return Found((*troubles, *_unread(schema, unknown)), tuple(open_))
@@ -116,7 +117,7 @@ def _questions(before: Table, now: Table, horizon: str) -> Iterator[Table]:
     asked = {(one["oid"], one["code"]): one for one in before.get("questions", ()) if one["oid"] in are}
     for oid in are.keys() - was.keys():
         values = [are[oid]["came"], are[oid]["came"], are[oid]["step"]]
-        unless = _emptied_by(are[oid], horizon, altered=False) if _is_rewritten(are[oid]) else None
+        unless = _emptied_by(are[oid], horizon, altered=False) if _is_rewritten(are[oid], now) else None
         asked[oid, _CAME] = {"oid": oid, "code": _CAME, "values": values, "unless": unless, "tries": 0}
     for oid, altered in _rewritten(before, now):
         unless, old = _emptied_by(are[oid], horizon, altered=altered), asked.get((oid, _EMPTIED))
@@ -163,7 +164,7 @@ def _answer(question: Table, unit: Table, now: Table, ask: Asking) -> bool | Unk
         if unit["foreign"] or unit["came"] is None:  # a foreign table cannot be asked
             return False
         if unit.get("born"):  # made as a partition: ATTACH would have written its columns anew
-            return not _is_rewritten(unit)
+            return not _is_rewritten(unit, now)
         held = ask.holds(unit, _OF_BEFORE_COMING, *question["values"])
         return held if isinstance(held, Unknown) else not held
     counts = now["counts"][question["oid"]]
@@ -178,13 +179,15 @@ def _answer(question: Table, unit: Table, now: Table, ask: Asking) -> bool | Unk
     return Unknown(_NOT_YET, tried=True)
 
 
-def _is_rewritten(unit: Table) -> bool:
+def _is_rewritten(unit: Table, now: Table) -> bool:
     """Return whether a partition that was made as one has another file than the one it began with.
 
     It was unlogged before, so that the log tells none of its rows; or it was truncated by itself. VACUUM FULL
-    and CLUSTER look the same.
+    and CLUSTER look the same. ALTER TABLE of the whole table leaves its number upon a column, too.
     """
-    return bool(unit.get("born")) and unit["file"] != unit["number"]
+    if not unit.get("born") or unit["foreign"] or unit["file"] == unit["number"]:
+        return False
+    return unit["version"] not in {column[VERSION] for column in (now["columns"] or {}).values()}
 
 
 def _adds_up(question: Table, unit: Table, now: list[int]) -> bool:

@@ -282,7 +282,7 @@ def _virtual(table: TableId, row: DictRow) -> Iterator[Finding]:
             "SOURCE_COLUMN_VIRTUAL",
             f"{table}: Postgres refuses to give virtual columns ({', '.join(names)}) another expression while"
             " the table is published.",
-            f"{briefly(unpublished, altered)} -- then: headrace source refresh SOURCE",
+            f"{briefly('BEGIN;', unpublished, altered, 'COMMIT;')} -- then: headrace source refresh SOURCE",
         )
 
 

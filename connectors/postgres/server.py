@@ -152,7 +152,7 @@ def _rights(
             f"The role {role} may not create a schema and a publication in {database}.",
             f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)};",
         )
-    elif not server["standby"]:
+    elif not (server["standby"] or server["shut_by"]):
         yield from check_event_triggers(connection, anew=anew)
     if server["shut_by"]:
         yield Finding.error(

@@ -22,7 +22,8 @@ class TableProgress:
         last_commit_ms: Commit time of the newest streamed change applied, Unix milliseconds.
         last_applied_ms: When it was applied.
         trouble: ``{"code", "state", "message", "hint", "since_ms"}`` when something is wrong with the table's
-            target, or with what Kafka has for it.
+            target, or with what Kafka has for it; with ``below`` where that lacks changes: by partition, the
+            offset from which on it has all.
     """
 
     applied: int = 0

@@ -56,7 +56,7 @@ class ElasticsearchConfig(UnheldSettings):
         refresh_interval: How often new changes are made searchable, searched for or not; see Elasticsearch's
             ``index.refresh_interval``. None leaves it to the cluster: each second while somebody searches,
             and for the first search after a pause, which waits for it. An interval that others give an index
-            may be as long, or two seconds; a longer one hides what is written.
+            may be as long, or a minute; a longer one hides what is written.
         tombstone_days: How long a deleted row is remembered against replays of its past.
         chunk_docs: Most operations in one bulk request.
         chunk_bytes: Largest body of one bulk request.

@@ -16,9 +16,9 @@ __all__ = ["cuts", "cuts_error", "hides", "hides_error"]
 _MODES = ("logsdb", "time_series")
 _REBUILT = ("synthetic", "disabled")
 _CLOSED = "index.verified_before_close"
-_LATE_MS = 2_000
-"""So much later than it is written searches may show a row: proof is no older than the heartbeat and two
-seconds, and of the two only these are the same for every source."""
+_LATE_MS = 60_000
+"""So much later than it is written searches may show a row: up to a minute is what operators choose for
+indexes that are written much. A target that hides rows is not written to, which would be worse."""
 _INTERVAL = re.compile(r"([+-]?\d+)\s*([a-z]*)")
 _UNIT_NS = {
     "nanos": 1,
@@ -77,8 +77,8 @@ def cuts_error(index: str, found: Sequence[str], told: Sequence[tuple[str, str]]
 def hides(settings: Mapping[str, Any], wanted: str | None) -> dict[str, str]:
     """Return setting → what it does, of those that keep readers from rows.
 
-    A refresh interval does so where nothing is ever refreshed, and where it is longer than two seconds: then
-    searches show older rows than "in sync" promises. One that is no longer than the sink's own is left alone.
+    A refresh interval does so where nothing is ever refreshed, and where it is longer than a minute. One that
+    is no longer than the sink's own is left alone.
 
     Args:
         settings: Of the index, as the cluster tells them below ``index``.

@@ -95,7 +95,7 @@ def test_a_template_of_the_old_kind_makes_something_else_of_an_index_as_well(
 
 def test_a_template_that_has_indexes_refreshed_rarely_hides_no_row(server: Server) -> None:
     """Nobody could take it back: `sink add` removes what it has made when it is refused."""
-    body = {"template": {"settings": {"index.refresh_interval": "30s"}}, "priority": 500}
+    body = {"template": {"settings": {"index.refresh_interval": "30m"}}, "priority": 500}
     with template(server, {"index_patterns": [f"{server.prefix}*"], **body}), closing(server.sink()) as sink:
         sink.prepare(ORDERS)
         assert ORDERS.table in (sink.identities([ORDERS]) or {})

@@ -24,6 +24,7 @@ from headrace.demo.verdict import compare_all
 from headrace.model.schema import TableSchema
 from tests.storm.observer import CHANGING, Observer
 from tests.storm.witness import CREATE, Witness
+from tests.support.database import statements
 from tests.support.stack import RunningStack
 
 __all__ = ["Field", "open_field"]
@@ -88,6 +89,12 @@ class Field:
         """Run SQL on the source, as the application would; return how many rows its last statement met."""
         with psycopg.connect(self.dsn, autocommit=True, connect_timeout=5) as connection:
             return connection.execute(statement.encode()).rowcount
+
+    def paste(self, text: str) -> None:
+        """Give the statements of a text one by one, as at psql's prompt."""
+        with psycopg.connect(self.dsn, autocommit=True, connect_timeout=5) as connection:
+            for statement in statements(text):
+                connection.execute(statement.encode())
 
     def strikes(self, statement: str) -> None:
         """Run SQL that has to meet a row.

@@ -74,8 +74,11 @@ def _carry_out(field: Field, remedy: str) -> bool:
     is_well = True
     if statement:
         try:
-            for one in filter(str.strip, statement.split(";")):  # as at psql's prompt
-                field.execute(one)
+            field.paste(statement)
+        except psycopg.errors.LockNotAvailable as error:
+            field.log(
+                f"the database lets it wait no longer: {error}"
+            )  # it says itself that it may be tried again
         except psycopg.Error as error:
             field.log(f"the database refuses: {error}")
             is_well = False

@@ -16,7 +16,7 @@ from psycopg import sql
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
-__all__ = ["Database", "fresh_database"]
+__all__ = ["Database", "fresh_database", "statements"]
 
 _STATEMENT = re.compile(
     r"""(?: "(?:[^"]|"")*" | '(?:[^']|'')*' | /\*.*?\*/ | --[^\n]* | [^;"'/-] | [/-] )+""",
@@ -45,11 +45,16 @@ class Database:
 
     def paste(self, text: str) -> None:
         """Send the statements of a text one by one, as psql's prompt does; each its own transaction."""
-        self.run(*filter(str.strip, _STATEMENT.findall(text)))
+        self.run(*statements(text))
 
     def value(self, statement: str) -> Any:
         """Return the one value a query gives."""
         return self.run(statement)[0][0]
+
+
+def statements(text: str) -> list[str]:
+    """Return the statements of a text, as psql's prompt tells them apart."""
+    return list(filter(str.strip, _STATEMENT.findall(text)))
 
 
 @contextmanager

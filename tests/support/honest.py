@@ -204,11 +204,12 @@ class Honesty:
         began = time.monotonic()
         left: set[Place] | None = None
         while True:
+            before = left
             with self._noting():
                 left = self._end_look(began, left)
             may_last = _END_AT_MOST_S if left else _END_S
-            if left == set() or time.monotonic() > began + may_last:
-                return
+            if left == set() or left is before or time.monotonic() > began + may_last:
+                return  # all is compared, nobody answers any more, or it lasts too long
             elapse(_EVERY_S)
 
     def _end_look(self, ended: float, before: set[Place] | None) -> set[Place]:

@@ -98,10 +98,11 @@ def test_what_sinks_to_come_will_lack_is_told_until_it_is_known_that_every_row_w
     assert told == {A}
 
 
+@pytest.mark.parametrize(("below", "lacks"), [(5, False), (6, True)])
 def test_a_target_filled_beside_what_is_served_never_takes_its_place_without_what_kafka_has_dropped(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, below: int, lacks: bool
 ) -> None:
-    """Who fills it says so of its own progress; all that comes afterwards may well be applied."""
+    """Who fills it says so of its own progress; the run has read all of before its mark, 5, once more."""
     swept_here(shop, monkeypatch)
     change(shop.registry, shop.job.name, {"shadows": {"one": [A]}, "sinks": ["one"]})
     monkeypatch.setattr(sweeping, "fill", lambda *_: None)
@@ -111,10 +112,15 @@ def test_a_target_filled_beside_what_is_served_never_takes_its_place_without_wha
         "state": "running",
         "updated_ms": 1,
         "offsets": {A: {"0": 10}},
-        "tables": {"public.a": {"trouble": lost | {"hint": ""}}},
+        "tables": {"public.a": {"trouble": lost | {"hint": "", "below": {"0": below}}}},
     }
     write_private(shop.context.progress / f"{pipeline_of(shop.job.run, 'one', table)}.json", json.dumps(told))
     shop.settle("one", A, B, C)
+    monkeypatch.setattr(table_sweep, "switch", lambda *_: None)
+    if not lacks:
+        sweep(shop.job)
+        assert shop.swept == {"one": ["public.a", "public.b", "public.c"]}
+        return
     with pytest.raises(SourceError) as refused:
         sweep(shop.job)
     assert (refused.value.code, refused.value.hint) == (

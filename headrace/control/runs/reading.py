@@ -51,7 +51,7 @@ from headrace.model.errors import HeadraceError, SourceError
 from headrace.model.schema import TableId, declared_keys
 from headrace.observe.failpoints import hit
 
-__all__ = ["note_read", "read", "stop_reading"]
+__all__ = ["note_read", "note_told", "read", "stop_reading"]
 
 _POLL_S = 0.3
 _NO_KEY = "NO_PRIMARY_KEY"
@@ -189,6 +189,13 @@ def note_read(job: Job) -> None:
     for other in overtaken(job.registry, job.run):
         with ending(job.context, run.source, job.heed):
             _end(job, other)
+
+
+def note_told(job: Job) -> None:
+    """Note that the topics tell what they lacked, also of tables whose sinks went before they were swept."""
+    run = job.run
+    for topic in run.plan["ends"]:
+        told_again(job.registry, run.source, topic, run.begun_ms)
 
 
 def _end(job: Job, other: ResnapshotEntry) -> None:

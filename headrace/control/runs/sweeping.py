@@ -11,9 +11,10 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from connectors.registry import why_unreadable
 from headrace.control.capture import source_of
 from headrace.control.progress import SinkProgress, read_progress
-from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceTableEntry
+from headrace.control.registry import ResnapshotEntry, SinkEntry, SourceEntry, SourceTableEntry
 from headrace.control.remedies import read_anew
 from headrace.control.rest import resting
 from headrace.control.runs.asking import refuse_hidden
@@ -32,6 +33,7 @@ from headrace.control.runs.repository import (
 from headrace.control.runs.settling import Lack, lack_of, pipeline_of, shadowed, worded
 from headrace.control.runs.shadowing import discard, fill, let_go_on
 from headrace.control.runs.table_sweep import mine_of, remember, sweep_table
+from headrace.control.sweeps import ROWS_BEHIND
 from headrace.control.verdicts import State, Verdict, record
 from headrace.model.errors import HeadraceError, SinkError, SourceError
 from headrace.model.schema import TableId
@@ -126,7 +128,7 @@ class _Rounds:
         mine = topics_of(self._job.run)
         refused = [error for (_, topic), error in self._refused.items() if topic in mine]
         if refused:
-            raise min(refused, key=lambda error: error.code == SWEEP_LARGE)
+            raise min(refused, key=lambda error: error.code in (SWEEP_LARGE, ROWS_BEHIND))
 
     def _visit(self, entry: SinkEntry) -> list[str]:
         run = self._job.run
@@ -171,8 +173,8 @@ class _Rounds:
         except SinkError as error:
             return self._put_off(entry, table, error)
         filler = read_progress(context.progress, pipeline_of(run, entry.name, table))
-        if filler is not None and _has_hole(filler, table):
-            return self._put_off(entry, table, _dropped(run, table))
+        if filler is not None and _has_hole(run, filler, table):
+            return self._put_off(entry, table, _dropped(self._job.source, run, table))
         return lack_of(run, table, filler)
 
     def _sweep(self, entry: SinkEntry, ready: Sequence[SourceTableEntry]) -> list[Lack]:
@@ -241,19 +243,24 @@ class _Rounds:
         return lack
 
 
-def _has_hole(filler: SinkProgress, table: SourceTableEntry) -> bool:
-    """Return whether Kafka had let go of records of a table before its shadow was filled with them."""
+def _has_hole(run: ResnapshotEntry, filler: SinkProgress, table: SourceTableEntry) -> bool:
+    """Return whether Kafka had let go of records that a run has read before a shadow was filled with them.
+
+    What it lacks of before that the run has read once more.
+    """
     counters = filler.tables.get(str(table.schema.table))
     trouble = (counters.trouble if counters is not None else None) or {}
-    return trouble.get("code") == "KAFKA_DATA_LOST"
+    marks = run.plan["marks"][table.topic]
+    return any(offset > marks[int(partition)] for partition, offset in (trouble.get("below") or {}).items())
 
 
-def _dropped(run: ResnapshotEntry, table: SourceTableEntry) -> SourceError:
+def _dropped(source: SourceEntry, run: ResnapshotEntry, table: SourceTableEntry) -> SourceError:
+    readable = not why_unreadable(source.kind, table.schema)
     return SourceError(
         f"Kafka has let go of rows of {table.schema.table} that run {run.id} has read, before a target was"
         " filled with them: its readers would lack them.",
         code="RESNAPSHOT_INCOMPLETE",
-        hint=f"headrace resnapshot resume {run.id}",
+        hint=f"headrace resnapshot resume {run.id}" if readable else read_anew(source, [table.schema]),
     )
 
 

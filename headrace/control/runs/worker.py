@@ -21,7 +21,7 @@ from headrace.control.registry import Registry
 from headrace.control.runs import markers
 from headrace.control.runs.final import FINAL
 from headrace.control.runs.job import Aborted, Job
-from headrace.control.runs.reading import note_read, read, stop_reading
+from headrace.control.runs.reading import note_read, note_told, read, stop_reading
 from headrace.control.runs.repository import (
     ACTIVE,
     FORMER,
@@ -60,6 +60,7 @@ def work(job: Job) -> None:
                 read(job)
             note_read(job)
             sweep(job)
+            note_told(job)
             end(job.registry, job.name, Phase.COMPLETED)
             hit("run.ended", "")
             return
