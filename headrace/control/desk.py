@@ -118,5 +118,7 @@ def _answer(sink: str, path: Path, timeout: float, heed: Callable[[], object]) -
 
 def _at_it(path: Path) -> bool:
     """Return whether a driver that lives carries out a request, or has done so."""
-    done = path.with_suffix(".answer").exists() and not path.exists()
-    return done or pidfile.alive(path.with_suffix(BEGUN)) is not None
+    if pidfile.alive(path.with_suffix(BEGUN)) is not None:
+        return True
+    # After that: who carries it out takes its mark away when the answer is there.
+    return path.with_suffix(".answer").exists() and not path.exists()
