@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,8 +30,10 @@ from headrace.control.registry import Registry
 from headrace.control.rotate import rotate_sink
 from headrace.control.sink_set import set_sink
 from headrace.control.sink_settings import shown_secrets
+from headrace.control.spared import reasons
 from headrace.model.errors import UsageError
-from headrace.model.finding import Severity
+from headrace.model.finding import Finding, Severity
+from headrace.model.schema import TableId
 from sinks.registry import OFFERED, setting_of
 
 __all__ = ["register"]
@@ -75,6 +77,10 @@ Policy = Annotated[
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Stop another installation that writes to the same targets.")
 ]
+SkipUnfit = Annotated[
+    bool,
+    typer.Option("--skip-unfit", help="Leave out, by name, tables that the store refuses; mirror the rest."),
+]
 
 
 @commands.command("check")
@@ -92,6 +98,7 @@ def check(
     setting: Settings = None,
     on_schema_change: Policy = SchemaPolicy.LENIENT,
     take_over: TakeOver = False,
+    skip_unfit: SkipUnfit = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -101,6 +108,7 @@ def check(
     """
     given = {"url": url, "path": path, "format": format_, "key_prefix": key_prefix, "prefix": prefix}
     settings, told = _settings(kind, name, home, given, setting)
+    left: dict[TableId, Sequence[Finding]] = {}
     findings = sink_check.check(
         open_context(home),
         name,
@@ -110,11 +118,13 @@ def check(
         tables=[table_id(text) for text in table or ()],
         take_over=take_over,
         on_schema_change=on_schema_change,
+        skip_unfit=skip_unfit,
+        skipped=left.update,
     )
     findings += shown_secrets(kind, told)
     fit = all(finding.severity is not Severity.ERROR for finding in findings)
     if as_json:
-        print_json({"fit": fit, "findings": findings_as_dicts(findings)})
+        print_json({"fit": fit, "findings": findings_as_dicts(findings), "left_out": reasons(left)})
     else:
         print_findings(findings)
     if not fit:
@@ -136,6 +146,7 @@ def add(
     setting: Settings = None,
     on_schema_change: Policy = SchemaPolicy.LENIENT,
     take_over: TakeOver = False,
+    skip_unfit: SkipUnfit = False,
     wait: Annotated[
         bool,
         typer.Option(
@@ -165,6 +176,7 @@ def add(
             wait=wait,
             take_over=take_over,
             on_schema_change=on_schema_change,
+            skip_unfit=skip_unfit,
             say=say_to(as_json=as_json),
         )
     findings = [*findings, *shown_secrets(kind, told)]
@@ -220,6 +232,8 @@ def show(name: Name, home: HomeOption = None, as_json: JsonFlag = False) -> None
         print_json(described)
         return
     print_title(name, described["state"], f"{described['kind']} of {described['source']}")
+    for table, why in described["left_out"].items():
+        print_hint(f"left out {table}: {why}")
     troubles = [
         Trouble(table, name, facts["state"], facts["reason"], facts["remedy"])
         for table, facts in described["tables"].items()

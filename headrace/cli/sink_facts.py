@@ -10,6 +10,7 @@ from headrace.control import lag
 from headrace.control.context import Context
 from headrace.control.lag import SinkLag, TableLag
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
+from headrace.control.spared import left_out_of, reasons
 from headrace.control.undone import begun_sinks, named_sink
 
 __all__ = ["facts_of", "facts_of_all"]
@@ -58,6 +59,7 @@ def _facts(
         "latency_ms": seen.latency_ms,
         "first_row_ms": seen.first_row_ms,
         "created_ms": entry.created_ms if entry is not None else None,
+        "left_out": reasons(left_out_of(entry, captured)) if entry is not None else {},
         "tables": {
             name: {
                 "target": held[table.topic],

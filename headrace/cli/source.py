@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -42,7 +43,7 @@ from headrace.cli.source_options import (
 from headrace.cli.tables import Keys, declared
 from headrace.config.references import is_reference, read_reference
 from headrace.config.source import NAME, SourceSettings
-from headrace.control import lag, source, source_check
+from headrace.control import lag, source, source_check, spared
 from headrace.control import refresh as following
 from headrace.control.begun import named, noted
 from headrace.control.check_again import check_again
@@ -52,6 +53,7 @@ from headrace.control.rotate import rotate_source
 from headrace.model.errors import UsageError
 from headrace.model.finding import Finding, Severity
 from headrace.model.pasted import command
+from headrace.model.schema import TableId
 
 __all__ = ["register"]
 
@@ -157,7 +159,7 @@ def add(
     Example: `headrace source add shop env:SHOP_URL --schema public`
     """
     context = open_context(home, begins=True)
-    warnings = shown_secret(url)
+    warnings, left = shown_secret(url), dict[TableId, Sequence[Finding]]()
 
     def warn(finding: Finding) -> None:
         warnings.append(finding)
@@ -187,10 +189,13 @@ def add(
             wait=wait,
             say=say_to(as_json=as_json),
             warn=warn,
+            skipped=left.update,
         )
     if as_json:
-        print_json({**facts_of(context, entry), "findings": findings_as_dicts(warnings)})
+        told = findings_as_dicts([*warnings, *spared.warnings(left)])
+        print_json({**facts_of(context, entry), "findings": told, "left_out": spared.reasons(left)})
     else:
+        print_findings(spared.warnings(left))
         doing = "streams" if wait else "is being read"
         out.print(
             f"[green]✓[/] {name} {doing}: {len(entry.tables)} tables of {entry.address}", highlight=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,14 +11,14 @@ from headrace.cli.ask import DryRun, Yes, ask, print_dry
 from headrace.cli.context import HomeOption, open_context, table_id
 from headrace.cli.output import JsonFlag, fails_clearly, out, print_hint, print_json
 from headrace.cli.show import findings_as_dicts, print_findings, say_to
+from headrace.control import spared, tables_check, would_go
 from headrace.control import tables as control
-from headrace.control import tables_check, would_go
 from headrace.control.newcomers import named, newcomers
 from headrace.control.registry import Registry
 from headrace.control.tables_check import TakingIn
 from headrace.control.take_out import take_out
 from headrace.model.errors import UsageError
-from headrace.model.finding import Severity
+from headrace.model.finding import Finding, Severity
 from headrace.model.schema import TableId
 
 __all__ = ["Keys", "add_to", "columns_of", "declared"]
@@ -73,6 +74,14 @@ def add(
             show_default=False,
         ),
     ] = None,
+    skip_unfit: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unfit",
+            help="Leave out, by name, tables that cannot be followed or that a sink refuses; take in"
+            " the rest.",
+        ),
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Return only when their rows are in the sinks.")] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be made, or why it is refused; do nothing.")
@@ -89,20 +98,30 @@ def add(
     """
     context, keys = open_context(home), dict(map(declared, key or ()))
     if dry_run:
-        _would(name, tables_check.check(context, name, _ids(tables), keys=keys, sinks=sink or ()), as_json)
+        found = tables_check.check(
+            context, name, _ids(tables), keys=keys, sinks=sink or (), skip_unfit=skip_unfit
+        )
+        _would(name, found, as_json)
         return
+    left: dict[TableId, Sequence[Finding]] = {}
     run = control.take_in(
         context,
         name,
         _ids(tables),
         keys=keys,
         sinks=sink or (),
+        skip_unfit=skip_unfit,
         wait_loaded=wait,
         say=say_to(as_json=as_json),
+        skipped=left.update,
     )
+    tables = [table for table in tables if table_id(table) not in left]
+    told = spared.warnings(left)
     if as_json:
-        print_json({"source": name, "tables": tables, "run": run, "loaded": wait})
+        known = {"findings": findings_as_dicts(told), "left_out": spared.reasons(left)}
+        print_json({"source": name, "tables": tables, "run": run, "loaded": wait, **known})
         return
+    print_findings(told)
     doing = "captured and loaded" if wait else f"captured; headrace resnapshot wait {run}"
     print_hint(f"{', '.join(tables)}: {doing}", mark="[green]✓[/] ")
 
@@ -156,7 +175,11 @@ def _would(name: str, found: TakingIn, as_json: bool) -> None:
     """Say what `add` would make, and what it would be refused for; then the exit code is 1."""
     fit = all(finding.severity is not Severity.ERROR for finding in found.findings)
     if as_json:
-        told = {"fit": fit, "findings": findings_as_dicts(found.findings)}
+        told = {
+            "fit": fit,
+            "findings": findings_as_dicts(found.findings),
+            "left_out": spared.reasons(found.unfit),
+        }
         print_json({"source": name, "dry_run": True, **told, "topics": found.topics, "sinks": found.sinks})
     else:
         print_findings(found.findings)

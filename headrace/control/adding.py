@@ -153,15 +153,17 @@ def asked_sink(
     )
 
 
-def is_same_sink(known: SinkEntry, asked: SinkEntry, topics: Collection[str]) -> bool:
+def is_same_sink(known: SinkEntry, asked: SinkEntry, topics: Collection[str], some: bool) -> bool:
     """Return whether a command asks for what is registered: source, kind, tables, settings but for secrets.
 
     Args:
         known: The registered one.
         asked: What :func:`asked_sink` has returned.
         topics: The tables that it would have.
+        some: Whether tables that the store refuses are to be left out.
     """
-    return _asked_for(known) == _asked_for(asked) and known.tables.keys() == set(topics)
+    there = known.tables.keys() | (known.left_out or {}).keys() if some else known.tables.keys()
+    return _asked_for(known) == _asked_for(asked) and there == set(topics)
 
 
 def _asked_for(entry: SinkEntry) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from typing import Any, cast
 
@@ -125,7 +126,7 @@ class BegunTargetEntry(Base):
     table: Mapped[dict[str, Any]]
     facts: Mapped[dict[str, Any]]
     asked: Mapped[dict[str, Any]]
-    """Of the sink: ``kind``, ``settings``, ``on_schema_change``."""
+    """Of the sink: ``kind``, ``settings``, ``on_schema_change``, ``left_out``."""
 
 
 class SourceTableEntry(Base):
@@ -171,6 +172,13 @@ class SinkEntry(Base):
     created_ms: Mapped[int]
     adding: Mapped[str | None]
     """As that of a source."""
+    left_out: Mapped[dict[str, Any] | None]
+    """Topic → why the store has refused its table when the sink was added with ``--skip-unfit``: a list of
+    ``code``, ``message`` and ``hint``. The sink is one of all tables all the same."""
+
+    def follows_all(self, topics: Collection[str]) -> bool:
+        """Return whether it mirrors all of these, but for what its store has refused."""
+        return self.tables.keys() | (self.left_out or {}).keys() >= set(topics)
 
 
 class TopicEntry(Base):

@@ -57,7 +57,7 @@ def another_key(
     mirrors = [sink for sink in sinks if sink.tables.keys() - others]
     alone = [sink.name for sink in mirrors if not sink.tables.keys() & others]  # nor can such a sink
     named = [sink.name for sink in mirrors if sink.name not in alone]
-    unnamed = [sink.name for sink in sinks if others <= sink.tables.keys()]
+    unnamed = [sink.name for sink in sinks if sink.follows_all(others)]
     options = [word for name in named for word in ("--sink", name)] if named != unnamed else []
     tables = ["headrace", "source", "tables"]
     commands = [

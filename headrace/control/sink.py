@@ -35,7 +35,8 @@ from headrace.control.remake import remake_damaged
 from headrace.control.runner import engine_state, ensure_engine
 from headrace.control.sink_remove import LeftTarget, let_go, remove, remove_made, unregister
 from headrace.control.sink_settings import forget, seal, secrets_of
-from headrace.control.sink_tables import before_adding, trimmed
+from headrace.control.sink_tables import asked, leaving_out, trimmed
+from headrace.control.spared import left_out_of, warnings
 from headrace.control.sweeps import being_read, marks_to_pass, sweep_new_sink
 from headrace.control.taking_back import take_back
 from headrace.control.targets import begin, create, missing, refuse_shared
@@ -63,13 +64,15 @@ def add(
     wait: bool = True,
     take_over: bool = False,
     on_schema_change: SchemaPolicy = SchemaPolicy.LENIENT,
+    skip_unfit: bool = False,
     say: Say = lambda _: None,
 ) -> tuple[SinkEntry, list[Finding]]:
     """Register a sink, create its targets and start applying; return it and what the check said.
 
     Without ``wait`` it returns when the engine was told; with it, when the sink's query runs. After
     a resnapshot of the source it always waits until the sink has passed that, to sweep it. With
-    ``take_over`` another installation that writes to the targets is stopped.
+    ``take_over`` another installation that writes to the targets is stopped. With ``skip_unfit`` tables that
+    the store's check refuses for themselves are left out by name, with a warning; else one refuses all.
 
     Raises:
         UsageError: When the name, the kind, the settings or the target are taken or invalid. One that a
@@ -88,27 +91,41 @@ def add(
         refuse_unknown(settings, [table.schema for table in captured], kinds.config_model(kind))
         entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
         if begun is not None:
-            if not is_same_sink(begun, entry, [table.topic for table in captured]):
+            if not is_same_sink(begun, entry, [table.topic for table in captured], skip_unfit):
                 raise sink_exists(name)
             if begun.adding == Adding.STARTED.value:
-                return _gone_on_with(context, registry, begun, captured, say, wait=wait), []
+                mine = [table for table in captured if table.topic in begun.tables]
+                going = _gone_on_with(context, registry, begun, mine, say, wait=wait)
+                return going, warnings(left_out_of(begun, captured))
             say("removing what a command that was killed had begun")
             let_go(context, name, purge=name in begun_sinks(registry), say=say)
         kept = secrets_of(context, name)
+        again = leaving_out(
+            name,
+            kind,
+            settings,
+            source=source,
+            tables=tables,
+            take_over=take_over,
+            on_schema_change=on_schema_change,
+            wait=wait,
+        )
         with ExitStack() as undo:
             undo.callback(_forget_secrets, context, registry, name, kept)
-            entry.settings = seal(context, name, kind, entry.settings)
             with opened_sink(entry) as sink:
                 say("checking the store")
+                captured, left = asked(sink, entry, captured, skip=skip_unfit, again=again)
+                refuse_unfit(left.findings, SinkError, "SINK_UNFIT")
+                for table in left.unfit:
+                    say(f"leaving {table} out, which the store refuses")
                 schemas = [table.schema for table in captured]
-                findings = sink.check(schemas)
-                refuse_unfit(before_adding(findings), SinkError, "SINK_UNFIT")
                 entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
                 refuse_shared(registry, entry)
                 refuse_own(context, name, sink, schemas)
                 say(f"creating {len(captured)} targets")
                 new = {schema.table for schema in missing(sink, schemas)}
                 undo.callback(remove_made, context, entry, captured)
+                _seal(context, registry, entry, captured)
                 note_targets(registry, entry, entry.tables, captured, new)
                 create(sink, captured)
                 undo.callback(owner_file(context, name).unlink, missing_ok=True)
@@ -124,8 +141,9 @@ def add(
                 **lost,
             }
             entry.incomplete_ms = dict.fromkeys(entry.incomplete, registry.moment(origin.name))
-            _register(registry, entry, undo)
+            # Before the registration: one whose answer is lost may have been made.
             undo.callback(_unregister, registry, entry, captured, new)
+            _register(registry, entry, undo)
             say("starting to apply")
             if spec_path(context, name).exists():
                 say("stopping a query of that name of which the registry knows nothing")
@@ -149,7 +167,7 @@ def add(
                 raise
             undo.pop_all()
         _added(registry, entry)
-        return entry, findings
+        return entry, list(left.findings)
 
 
 def _gone_on_with(
@@ -197,6 +215,17 @@ def _unregister(
     """Forget a registration that is to be taken back; its targets are noted as begun until they are gone."""
     note_targets(registry, entry, entry.tables, tables, new)
     unregister(registry, entry.name)
+
+
+def _seal(
+    context: Context, registry: Registry, entry: SinkEntry, captured: Sequence[SourceTableEntry]
+) -> None:
+    """Put secrets into files, and first a note of the sink, so that files of a killed command have a name."""
+    given = entry.settings
+    if secret := kinds.secret_names(entry.kind) & given.keys():
+        entry.settings = {name: value for name, value in given.items() if name not in secret}
+        note_targets(registry, entry, entry.tables, captured, ())
+    entry.settings = seal(context, entry.name, entry.kind, given)
 
 
 def _forget_secrets(context: Context, registry: Registry, name: str, kept: Collection[Path]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -14,7 +14,8 @@ from headrace.control.claims import refuse_own, strangers
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry, SinkEntry, SourceTableEntry
-from headrace.control.sink_tables import before_adding, trimmed
+from headrace.control.sink_tables import asked, leaving_out, trimmed
+from headrace.control.spared import Unfit
 from headrace.control.sweeps import marks_to_pass
 from headrace.control.targets import refuse_ahead, refuse_shared
 from headrace.model.claim import Claim
@@ -39,10 +40,14 @@ def check(
     tables: Sequence[TableId] = (),
     take_over: bool = False,
     on_schema_change: SchemaPolicy = SchemaPolicy.LENIENT,
+    skip_unfit: bool = False,
+    skipped: Callable[[Unfit], None] = lambda _: None,
 ) -> list[Finding]:
     """Return what speaks for or against adding the sink with the same words; changes nothing.
 
-    With ``take_over`` it is a warning, and no error, that another installation writes to a target.
+    With ``take_over`` it is a warning, and no error, that another installation writes to a target. With
+    ``skip_unfit`` it is one that the store refuses a table for itself, unless it would refuse all;
+    ``skipped`` is told which tables would be left out, and why.
 
     Raises:
         UsageError: When the name, a table or a setting is none (``SINK_SETTINGS_INVALID``, …), or the source
@@ -56,14 +61,25 @@ def check(
     captured = captured_of(origin, tables)
     refuse_unknown(settings, [table.schema for table in captured], kinds.config_model(kind))
     entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
-    if begun is not None and not is_same_sink(begun, entry, [table.topic for table in captured]):
+    if begun is not None and not is_same_sink(begun, entry, [table.topic for table in captured], skip_unfit):
         raise sink_exists(name)
     refuse_going(origin, origin.name)
-    schemas = [table.schema for table in captured]
+    again = leaving_out(
+        name,
+        kind,
+        settings,
+        source=source,
+        tables=tables,
+        take_over=take_over,
+        on_schema_change=on_schema_change,
+    )
     with naming(origin.name, name), closing(kinds.build(kind, name, entry.settings)) as sink:
-        found = before_adding(sink.check(schemas))
+        captured, left = asked(sink, entry, captured, skip=skip_unfit, again=again)
+        skipped(left.unfit)
+        found = list(left.findings)
         if any(finding.severity is Severity.ERROR for finding in found):
             return found
+        schemas = [table.schema for table in captured]
         entry.tables = {table.topic: dict(sink.target(table.schema).facts) for table in captured}
         taken = _ours(context, registry, entry, sink, schemas) or [
             *_ahead(sink, captured, take_over=take_over),

@@ -62,21 +62,10 @@ def let_go(context: Context, name: str, *, purge: bool = False, say: Say) -> lis
         if is_registered:
             discard_of_sink(context, name)
         if purge:
-            say("removing its targets")
-            with _or_leaving(name), opened_sink(entry) as sink:
-                tables = tables_of(registry, entry) if is_registered else []
-                tables += [table for table in begun if sink.exists(table.schema)]
-                taken = strangers(context, name, sink, [table.schema for table in tables])
-                taken |= _of_other_sinks(name, sink, begun)
-                for table in tables:
-                    if (claim := taken.get(table.schema.table)) is not None:
-                        stays = LeftTarget(str(table.schema.table), claim.sink, claim.home)
-                        say(f"{stays.table}: left, for sink {stays.sink} of {stays.home} serves it now")
-                        left.append(stays)
-                    else:
-                        sink.drop(table.schema)
-                        forget_target(registry, entry.source, table.topic, name)
-                sink.forget([table.topic for table in tables if table.schema.table not in taken])
+            mine = tables_of(registry, entry) if is_registered else []
+            if mine or begun:  # else nothing was made, and a password that opens the store may lack
+                say("removing its targets")
+                left = _drop(context, registry, entry, mine, begun, say)
             if is_registered:  # else those are of an earlier one
                 shutil.rmtree(context.dead_letters / name, ignore_errors=True)
                 deadletters.forget(context, name)
@@ -88,6 +77,32 @@ def let_go(context: Context, name: str, *, purge: bool = False, say: Say) -> lis
         unregister(registry, name)
         undone.forget(registry, undone.noted_topics(registry, name), sink=name)
         registry.note(f"sink {name}", "removed", purged=purge)
+    return left
+
+
+def _drop(
+    context: Context,
+    registry: Registry,
+    entry: SinkEntry,
+    mine: Sequence[SourceTableEntry],
+    begun: Sequence[SourceTableEntry],
+    say: Say,
+) -> list[LeftTarget]:
+    """Remove the targets of a sink, and those that were begun; return what is another's now, and stays."""
+    left: list[LeftTarget] = []
+    with _or_leaving(entry.name), opened_sink(entry) as sink:
+        tables = [*mine, *(table for table in begun if sink.exists(table.schema))]
+        taken = strangers(context, entry.name, sink, [table.schema for table in tables])
+        taken |= _of_other_sinks(entry.name, sink, begun)
+        for table in tables:
+            if (claim := taken.get(table.schema.table)) is not None:
+                stays = LeftTarget(str(table.schema.table), claim.sink, claim.home)
+                say(f"{stays.table}: left, for sink {stays.sink} of {stays.home} serves it now")
+                left.append(stays)
+            else:
+                sink.drop(table.schema)
+                forget_target(registry, entry.source, table.topic, entry.name)
+        sink.forget([table.topic for table in tables if table.schema.table not in taken])
     return left
 
 
@@ -112,15 +127,20 @@ def remove_made(context: Context, entry: SinkEntry, tables: Sequence[SourceTable
     begun = undone.begun_targets(Registry(context.registry), entry.name)
     made = [table for table in begun if table.topic in topics]
     with suppress(SinkError):
-        with opened_sink(entry) as sink:
-            taken = strangers(context, entry.name, sink, [table.schema for table in made])
-            taken |= _of_other_sinks(entry.name, sink, made)
-            ours = [table for table in made if table.schema.table not in taken]
-            for table in ours:
-                if sink.exists(table.schema):
-                    sink.drop(table.schema)
-            sink.forget([table.topic for table in ours])
+        if made:
+            _drop_made(context, entry, made)
         undone.forget(Registry(context.registry), [table.topic for table in tables], sink=entry.name)
+
+
+def _drop_made(context: Context, entry: SinkEntry, made: Sequence[SourceTableEntry]) -> None:
+    with opened_sink(entry) as sink:
+        taken = strangers(context, entry.name, sink, [table.schema for table in made])
+        taken |= _of_other_sinks(entry.name, sink, made)
+        ours = [table for table in made if table.schema.table not in taken]
+        for table in ours:
+            if sink.exists(table.schema):
+                sink.drop(table.schema)
+        sink.forget([table.topic for table in ours])
 
 
 def _of_other_sinks(name: str, sink: Sink, begun: Sequence[SourceTableEntry]) -> dict[TableId, Claim]:

@@ -30,6 +30,7 @@ from headrace.control.registry import Adding, Registry, SourceEntry, SourceTable
 from headrace.control.runner import ensure_engine
 from headrace.control.source_check import is_remains, refuse_taken
 from headrace.control.source_remove import Say, close, let_go, remove, stop_and_forget
+from headrace.control.spared import Unfit
 from headrace.control.streaming import wait_streaming
 from headrace.control.topics import topics_of
 from headrace.control.watcher import look_now
@@ -57,10 +58,12 @@ def add(
     wait: bool = True,
     say: Say = lambda _: None,
     warn: Callable[[Finding], None] = lambda _: None,
+    skipped: Callable[[Unfit], None] = lambda _: None,
 ) -> SourceEntry:
     """Register a database and start its connector; with ``wait`` return when it streams and all is read.
 
-    With ``skip_unfit`` tables that cannot be followed are left out by name; else one of them refuses all.
+    With ``skip_unfit`` tables that cannot be followed are left out by name, and ``skipped`` is told which and
+    why; else one of them refuses all.
     Without ``wait`` it returns as soon as the connector is created; its snapshot goes on.
     When anything fails, what was made is removed again. One that was killed is given again as it stands: it
     goes on where the other has stopped, or begins anew. ``warn`` is told what the check warns of, before
@@ -94,12 +97,13 @@ def add(
         findings = [*missing(plugins), *findings_of(source, wanted, keys, settings)]
         fit, unfit = without_unfit(findings, wanted)
         if skip_unfit and fit:
+            skipped(unfit)
             for table, why in unfit.items():
                 say(f"leaving {table} out: {' '.join(one.message for one in why)}")
             findings = [one for one in findings if one.table not in unfit]
             left_out |= set(unfit)
             wanted, keys = fit, {table: key for table, key in (keys or {}).items() if table in fit}
-        with _with_way_out(fit, unfit):
+        with _with_way_out(fit, () if skip_unfit else unfit):
             refuse_unfit(findings)
         for finding in findings:
             if finding.severity is Severity.WARNING:

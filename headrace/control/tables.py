@@ -24,7 +24,6 @@ from headrace.control.context import Context
 from headrace.control.epochs import next_epochs
 from headrace.control.first_load import being_taken_in
 from headrace.control.fitness import (
-    OURS_ALREADY,
     refuse_not_streaming,
     refuse_unfit,
     refuse_unmeant,
@@ -44,14 +43,17 @@ from headrace.control.registry import (
     SourceTableEntry,
 )
 from headrace.control.runs.repository import active, topics_of
-from headrace.control.runs.start import hand_over, sinks_of, start, wait_whole
+from headrace.control.runs.start import hand_over, start, wait_whole
 from headrace.control.runs.words import in_words
 from headrace.control.sink_remove import remove_made
+from headrace.control.spared import Spared, Unfit, spared
+from headrace.control.tables_check import leaving_out, mirrors_of, refused_by_source, refused_by_stores
 from headrace.control.targets import begin, create, missing, refuse_shared
 from headrace.control.topics import topics_of as every_topic
 from headrace.control.undone import forget, note_targets, note_topics, settled
 from headrace.control.verdicts import FIRST_LOAD, over, record, standing
-from headrace.model.errors import UsageError
+from headrace.model.errors import SinkError, UsageError
+from headrace.model.finding import Severity
 from headrace.model.schema import TableId
 
 __all__ = ["leave_out", "take_in", "tell_connector"]
@@ -66,8 +68,10 @@ def take_in(
     *,
     keys: Keys | None = None,
     sinks: Sequence[str] = (),
+    skip_unfit: bool = False,
     wait_loaded: bool = True,
     say: Say = lambda _: None,
+    skipped: Callable[[Unfit], None] = lambda _: None,
 ) -> str:
     """Have a source capture further tables, and sinks mirror them; return the id of the run that loads them.
 
@@ -79,8 +83,11 @@ def take_in(
         tables: Which tables.
         keys: Keys that stand for the tables' primary keys.
         sinks: Those that are to mirror them; when empty, each that mirrors all that the source captures.
+        skip_unfit: Leave out, by name, tables that the database or the check of one of these sinks refuses
+            for themselves; else one of them refuses all.
         wait_loaded: Return when every row is in every sink; else as soon as the run has begun.
         say: Told what happens.
+        skipped: Told which tables are left out, and why, before anything is made.
 
     Raises:
         UsageError: When a table is captured already (``TABLE_CAPTURED``).
@@ -100,7 +107,15 @@ def take_in(
         known = {table.schema.table for table in entry.tables}
         new = [table for table in wanted if table not in known]
         if new:
-            _register(context, registry, entry, new, keys or {}, sinks, say)
+            say("checking the tables")
+            keys, chosen = keys or {}, mirrors_of(registry, entry, sinks)
+            again = leaving_out(name, wanted, keys, sinks, wait=wait_loaded)
+            left = _fit(context, entry, wanted, keys, chosen, skip=skip_unfit, again=again)
+            skipped(left.unfit)
+            wanted, new = list(left.tables), [table for table in new if table not in left.unfit]
+            if new:
+                keys = {table: key for table, key in keys.items() if table in new}
+                _register(context, registry, entry, new, keys, chosen, say)
             entry = registry.source(name)
         mine = [table for table in entry.tables if table.schema.table in wanted]
         source, capture = source_of(context, entry), capture_of(context, entry)
@@ -170,26 +185,48 @@ def _refuse_captured(registry: Registry, entry: SourceEntry, wanted: Sequence[Ta
         raise _captured(entry.name, captured)
 
 
+def _fit(
+    context: Context,
+    entry: SourceEntry,
+    wanted: Sequence[TableId],
+    keys: Keys,
+    sinks: Sequence[SinkEntry],
+    *,
+    skip: bool,
+    again: str,
+) -> Spared:
+    """Return the tables that are to be captured, some of which may be already, and those that are left out.
+
+    Raises:
+        SourceError: When the database refuses a table that is not to be left out, or all.
+        SinkError: When a store does.
+    """
+    source, known = source_of(context, entry), capture_of(context, entry)
+    new = [table for table in wanted if table not in {schema.table for schema in known.tables}]
+    refuse_unmeant(new, keys)
+    found = refused_by_source(source, known, entry, new, keys)
+    by_source = any(one.severity is Severity.ERROR for one in found)
+    found += list(refused_by_stores(source, found, new, keys, sinks))
+    left = spared(found, wanted, skip=skip, again=again)
+    if by_source:
+        refuse_unfit(left.findings)
+    refuse_unfit(left.findings, SinkError, "SINK_UNFIT")
+    return left
+
+
 def _register(
     context: Context,
     registry: Registry,
     entry: SourceEntry,
     tables: Sequence[TableId],
     keys: Keys,
-    sinks: Sequence[str],
+    chosen: Sequence[SinkEntry],
     say: Say,
 ) -> None:
     """Make topics and targets; then note the tables, at once, as being loaded."""
-    say("checking the tables")
     source, known = source_of(context, entry), capture_of(context, entry)
-    refuse_unmeant(tables, keys)
-    found = source.preflight(tables, keys, partitions=entry.partitions)
-    owners = [finding for finding in source.check_anew(known) if finding.code == "SOURCE_OBJECT_OWNER"]
-    refuse_unfit([*(finding for finding in found if finding.code not in OURS_ALREADY), *owners])
     capture = replace(known, tables=(*known.tables, *source.catalogue(tables, keys)))
     added = capture.tables[len(known.tables) :]
-    every = {table.topic for table in entry.tables}
-    chosen = [one for one in sinks_of(registry, entry.name, sinks) if sinks or every <= one.tables.keys()]
     kafka = Kafka(context.kafka_bootstrap)
     topics = [topic_of(entry.name, schema.table) for schema in added]
     every_one = every_topic(capture)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from connectors.base import Keys, topic_of
+from connectors.base import Capture, Keys, Source, topic_of
 from headrace.control.capture import capture_of, source_of
 from headrace.control.context import Context
 from headrace.control.fitness import (
@@ -22,13 +22,15 @@ from headrace.control.opened import opened_sink
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
 from headrace.control.runs.chosen import sinks_of
 from headrace.control.sink_check import targets_refused
+from headrace.control.spared import Unfit, spared
 from headrace.control.topics import topics_of
 from headrace.control.verdicts import FIRST_LOAD, standing
-from headrace.model.errors import HeadraceError
-from headrace.model.finding import Finding
+from headrace.model.errors import HeadraceError, named
+from headrace.model.finding import Finding, Severity
+from headrace.model.pasted import command
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["TakingIn", "check"]
+__all__ = ["TakingIn", "check", "leaving_out", "mirrors_of", "refused_by_source", "refused_by_stores"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,13 @@ class TakingIn:
         topics: Those of the tables.
         sinks: Those that would mirror the tables.
         findings: What speaks for or against it; an error among them is what the command would refuse.
+        unfit: The tables that would be left out, and why.
     """
 
     topics: tuple[str, ...]
     sinks: tuple[str, ...]
     findings: tuple[Finding, ...]
+    unfit: Unfit = field(default_factory=dict)
 
 
 def check(
@@ -53,6 +57,7 @@ def check(
     *,
     keys: Keys | None = None,
     sinks: Sequence[str] = (),
+    skip_unfit: bool = False,
 ) -> TakingIn:
     """Return what :func:`headrace.control.tables.take_in` would do with the same words; changes nothing.
 
@@ -64,19 +69,85 @@ def check(
     """
     registry = Registry(context.registry)
     entry, wanted = registry.source(name), list(dict.fromkeys(tables))
-    every = {table.topic for table in entry.tables}
-    chosen = [one for one in sinks_of(registry, name, sinks) if sinks or every <= one.tables.keys()]
+    chosen = mirrors_of(registry, entry, sinks)
     begun = {found.topic for found in standing(registry, name) if found.code == FIRST_LOAD}
     known = {table.schema.table: table.topic in begun for table in entry.tables}
     done = [table for table in wanted if not known.get(table, True)]
     new = [table for table in wanted if table not in known]
     told = [_captured(name, table) for table in done] + _whole(context, entry)
+    unfit: Unfit = {}
     if new:
         told += _refusal(partial(refuse_unmeant, new, keys or {}))
-        told += _refusing(partial(_of_tables, context, registry, entry, new, keys or {}, chosen))
-    return TakingIn(
-        tuple(topic_of(name, table) for table in wanted), tuple(one.name for one in chosen), tuple(told)
-    )
+        found = _refusing(partial(_of_tables, context, entry, new, keys or {}, chosen))
+        again = leaving_out(name, wanted, keys or {}, sinks)
+        left = spared(found, [t for t in wanted if t not in done], skip=skip_unfit, again=again)
+        told, unfit = [*told, *left.findings], left.unfit
+        fit, _ = without_unfit(found, new)
+        others = _refusing(partial(_of_places, context, registry, entry, fit, keys or {}, chosen))
+        told += [one for one in others if one not in found]
+    topics = tuple(topic_of(name, table) for table in wanted if table not in unfit)
+    return TakingIn(topics, tuple(one.name for one in chosen), tuple(told), unfit)
+
+
+def mirrors_of(registry: Registry, entry: SourceEntry, sinks: Sequence[str]) -> list[SinkEntry]:
+    """Return the sinks that are to mirror further tables: those named, or each that is one of all tables.
+
+    Raises:
+        UsageError: As of :func:`~headrace.control.runs.chosen.sinks_of`.
+    """
+    every = [table.topic for table in entry.tables]
+    return [one for one in sinks_of(registry, entry.name, sinks) if sinks or one.follows_all(every)]
+
+
+def leaving_out(
+    name: str, tables: Sequence[TableId], keys: Keys, sinks: Sequence[str], *, wait: bool = True
+) -> str:
+    """Return the command that takes tables in and leaves out those that are refused for themselves."""
+    words = ["headrace", "source", "tables", "add", name, *map(str, tables)]
+    words += [word for table, key in keys.items() for word in ("--key", f"{table}={','.join(key)}")]
+    words += [word for sink in sinks for word in ("--sink", sink)] + ["--no-wait"] * (not wait)
+    return command(*words, "--skip-unfit")
+
+
+def refused_by_source(
+    source: Source, known: Capture, entry: SourceEntry, tables: Sequence[TableId], keys: Keys
+) -> list[Finding]:
+    """Return what a database says of taking tables in."""
+    found = source.preflight(tables, keys, partitions=entry.partitions)
+    owners = [finding for finding in source.check_anew(known) if finding.code == "SOURCE_OBJECT_OWNER"]
+    return [*(finding for finding in found if finding.code not in OURS_ALREADY), *owners]
+
+
+def refused_by_stores(
+    source: Source,
+    found: Sequence[Finding],
+    tables: Sequence[TableId],
+    keys: Keys,
+    sinks: Sequence[SinkEntry],
+) -> Iterator[Finding]:
+    """Yield the errors that stores would have with tables; changes nothing.
+
+    Args:
+        source: The database.
+        found: What it says of the tables. Of those that it refuses no store is asked, and of none when it
+            refuses all.
+        tables: Which tables.
+        keys: Keys that stand for the tables' primary keys.
+        sinks: Those that are to mirror the tables.
+
+    Raises:
+        HeadraceError: When the tables or a sink's secrets cannot be read.
+    """
+    fit, unfit = without_unfit(found, tables)
+    if not fit or any(one.severity is Severity.ERROR and one.table not in unfit for one in found):
+        return
+    schemas = source.catalogue(fit, {table: key for table, key in keys.items() if table in fit})
+    for entry in sinks:
+        with opened_sink(entry) as sink:
+            told = [one for one in sink.check(schemas) if one.severity is Severity.ERROR]
+        for one in told:
+            hint = named(one.hint, source=entry.source, sink=entry.name)
+            yield replace(one, message=f"{entry.name}: {one.message}", hint=hint)
 
 
 def _whole(context: Context, entry: SourceEntry) -> list[Finding]:
@@ -87,19 +158,24 @@ def _whole(context: Context, entry: SourceEntry) -> list[Finding]:
 
 
 def _of_tables(
+    context: Context, entry: SourceEntry, new: Sequence[TableId], keys: Keys, sinks: Sequence[SinkEntry]
+) -> Iterator[Finding]:
+    source = source_of(context, entry)
+    found = refused_by_source(source, capture_of(context, entry), entry, new, keys)
+    yield from found
+    yield from refused_by_stores(source, found, new, keys, sinks)
+
+
+def _of_places(
     context: Context,
     registry: Registry,
     entry: SourceEntry,
-    new: Sequence[TableId],
+    fit: Sequence[TableId],
     keys: Keys,
     sinks: Sequence[SinkEntry],
 ) -> Iterator[Finding]:
+    """Yield what keeps tables that are fit from having topics and targets."""
     source, known = source_of(context, entry), capture_of(context, entry)
-    found = source.preflight(new, keys, partitions=entry.partitions)
-    found = [finding for finding in found if finding.code not in OURS_ALREADY]
-    found += [finding for finding in source.check_anew(known) if finding.code == "SOURCE_OBJECT_OWNER"]
-    yield from found
-    fit, _ = without_unfit(found, new)
     added = source.catalogue(fit, {table: key for table, key in keys.items() if table in fit})
     capture = replace(known, tables=(*known.tables, *added))
     kafka, topics = Kafka(context.kafka_bootstrap), topics_of(capture)

@@ -207,6 +207,7 @@ def _unregister(
             source.tables.remove(table)
         for sink in session.scalars(select(SinkEntry).where(SinkEntry.source == name)):
             sink.tables = {topic: facts for topic, facts in sink.tables.items() if topic not in topics}
+            sink.left_out = {t: why for t, why in (sink.left_out or {}).items() if t not in topics} or None
             sink.incomplete = {t: first for t, first in sink.incomplete.items() if t not in topics}
             sink.incomplete_ms = {t: at for t, at in sink.incomplete_ms.items() if t not in topics}
         session.execute(

@@ -56,6 +56,7 @@ def note_targets(
         "kind": entry.kind,
         "settings": entry.settings,
         "on_schema_change": entry.on_schema_change,
+        "left_out": entry.left_out,
     }
     with registry.begin() as session:
         for table in tables:

@@ -156,7 +156,7 @@ class Indices:
             if found := cuts(made):
                 told = [
                     (told.message, told.hint)
-                    for told in template_findings(self._client, [index])
+                    for told in template_findings(self._client, {index: None})
                     if told.code == "ES_TEMPLATE_CHANGES" and any(cut in told.message for cut in found)
                 ]
                 self._client.request("DELETE", path(index), see=(404,))

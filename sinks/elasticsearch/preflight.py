@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from headrace.config.secrets import mask_url
 from headrace.model.errors import SinkError
 from headrace.model.finding import Finding, Severity
-from headrace.model.schema import TableSchema
+from headrace.model.schema import TableId, TableSchema
 from sinks.elasticsearch.client import Client, ElasticsearchConfig, path
 from sinks.elasticsearch.mapping import table_mapping
 from sinks.elasticsearch.names import claims_alias, progress_alias, tombstones_of
@@ -42,16 +42,20 @@ def findings(
     for alias, schema in tables.items():
         fields = table_mapping(schema)["properties"]
         found += there_findings(client, schema.table, alias, fields, tombstones_of(alias))
-    aliases = [alias for alias in tables if alias not in there]
-    indexes = [name for alias in aliases for name in (f"{alias}-g1", f"{tombstones_of(alias)}1")]
+    indexes: dict[str, TableId | None] = {
+        name: schema.table
+        for alias, schema in tables.items()
+        if alias not in there
+        for name in (f"{alias}-g1", f"{tombstones_of(alias)}1")
+    }
     shared = (alias(config.prefix) for alias in (progress_alias, claims_alias))
-    indexes += [
-        f"{alias}-1"
+    indexes |= {
+        f"{alias}-1": None
         for alias in shared
         if client.request("HEAD", path("_alias", alias), see=(404,)).status == 404
-    ]
+    }
     room = shard_findings(client, len(indexes), config.shards, config.replicas)
-    return [*found, *template_findings(client, indexes), *room]
+    return [*found, *template_findings(client, indexes, len(tables)), *room]
 
 
 def _cluster(client: Client, config: ElasticsearchConfig) -> list[Finding]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.finding import Finding
+from headrace.model.schema import TableId
 from sinks.elasticsearch.client import Client, path
 from sinks.elasticsearch.shown import cuts
 
@@ -34,14 +35,20 @@ class _Template:
         )
 
 
-def template_findings(client: Client, indexes: Sequence[str]) -> list[Finding]:
-    """Return what templates would do to indexes that are to be made; of each template once.
+def template_findings(
+    client: Client, indexes: Mapping[str, TableId | None], tables: int = 1
+) -> list[Finding]:
+    """Return what templates would do to indexes that are to be made.
+
+    Of each template once when it takes an index of no single table, or those of several tables, which are
+    all; else once for each table that it takes.
 
     Those of the old kind (``_template``) add up, and count where none of the new kind matches.
 
     Args:
         client: Of the cluster.
-        indexes: The names that they are to have.
+        indexes: The names that they are to have, and whose they are; None: of the sink.
+        tables: How many tables the sink is asked about.
 
     Raises:
         SinkError: When the cluster does not tell.
@@ -51,15 +58,17 @@ def template_findings(client: Client, indexes: Sequence[str]) -> list[Finding]:
     )
     known = [_read(one) for one in told]
     old = [_read_old(name, about) for name, about in _old(client).items()]
-    taken: dict[_Template, str] = {}
-    for index in indexes:
-        if matching := [template for template in known if template.matches(index)]:
-            taken.setdefault(max(matching, key=lambda template: template.priority), index)
-            continue
-        for template in old:
-            if template.matches(index):
-                taken.setdefault(template, index)
-    return [finding for template, index in taken.items() for finding in _findings(client, template, index)]
+    taken: dict[_Template, dict[TableId | None, str]] = {}
+    for index, table in indexes.items():
+        matching = [template for template in known if template.matches(index)]
+        matching = [max(matching, key=lambda template: template.priority)] if matching else []
+        for template in matching or [template for template in old if template.matches(index)]:
+            taken.setdefault(template, {}).setdefault(table, index)
+    return [
+        finding
+        for template, places in taken.items()
+        for finding in _findings(client, template, places, whole=None in places or len(places) == tables > 1)
+    ]
 
 
 def _old(client: Client) -> Mapping[str, Mapping[str, Any]]:
@@ -83,13 +92,19 @@ def _read_old(name: str, about: Mapping[str, Any]) -> _Template:
     )
 
 
-def _findings(client: Client, template: _Template, index: str) -> list[Finding]:
+def _findings(
+    client: Client, template: _Template, places: Mapping[TableId | None, str], *, whole: bool
+) -> list[Finding]:
+    """Return what a template does to an index of each table that it takes, or to one when all are meant."""
+    index = next(iter(places.values()))
+    places = {None: index} if whole else places
     hint = _HINT.format(patterns=", ".join(template.patterns))
     if template.data_stream:
-        message = (
-            f"The index template {template.name} makes a data stream of {index}, which takes no updates."
-        )
-        return [Finding.error("ES_TEMPLATE_DATA_STREAM", message, hint)]
+        does = f"The index template {template.name} makes a data stream of"
+        return [
+            Finding.error("ES_TEMPLATE_DATA_STREAM", f"{does} {made}, which takes no updates.", hint, table)
+            for table, made in places.items()
+        ]
     if template.made:
         found = _changes(json.loads(template.made))
     else:
@@ -102,8 +117,12 @@ def _findings(client: Client, template: _Template, index: str) -> list[Finding]:
             )
             return [Finding.warning("ES_TEMPLATE_UNSEEN", message, hint)]
         found = _changes(told.json()["template"])
-    message = f"The index template {template.name} {' and '.join(found)} in {index}; rows would not be equal."
-    return [Finding.error("ES_TEMPLATE_CHANGES", message, hint)] if found else []
+    does = f"The index template {template.name} {' and '.join(found)} in"
+    return [
+        Finding.error("ES_TEMPLATE_CHANGES", f"{does} {made}; rows would not be equal.", hint, table)
+        for table, made in places.items()
+        if found
+    ]
 
 
 def _changes(made: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from headrace.model.errors import SinkError
 from headrace.model.finding import Severity
 from headrace.model.outcome import APPLIED
+from headrace.model.schema import TableId
 from sinks.contract.story import ORDERS, at, expected, order, state
 from sinks.elasticsearch.client import path
 from tests.support.search import Server
@@ -66,6 +68,14 @@ def test_a_template_that_makes_something_else_of_an_index(
         (told,) = errors(server).items()
         assert told[0] == code
         assert all(word in told[1] for word in (name, words, pattern, "--prefix"))
+
+
+def test_a_template_that_takes_one_table_of_two_is_told_of_that_one(server: Server) -> None:
+    other = replace(ORDERS, table=TableId(ORDERS.table.schema, "others"))
+    body = {"index_patterns": [f"{server.alias()}-*"], "priority": 500, "data_stream": {}}
+    with template(server, body), closing(server.sink()) as sink:
+        told = [one for one in sink.check([other, ORDERS]) if one.severity is Severity.ERROR]
+    assert [(one.code, one.table) for one in told] == [("ES_TEMPLATE_DATA_STREAM", ORDERS.table)]
 
 
 @pytest.mark.parametrize(

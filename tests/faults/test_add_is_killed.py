@@ -28,36 +28,64 @@ pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 NAME = "slain"
 BEAT = SourceSettings(heartbeat_ms=300)
-GOODS = (
-    "CREATE TABLE goods (id int PRIMARY KEY, name text)",
-    "INSERT INTO goods SELECT i, 'n' || i FROM generate_series(1, 50) i",
-)
+BY_RUNS = SourceSettings(heartbeat_ms=300, load_by_run_mib=0)
+"""Runs read the rows of every table."""
+
+
+def table(name: str) -> tuple[str, str]:
+    """Return what makes a table of fifty rows."""
+    return (
+        f"CREATE TABLE {name} (id int PRIMARY KEY, name text)",
+        f"INSERT INTO {name} SELECT i, 'n' || i FROM generate_series(1, 50) i",
+    )
+
+
+GOODS = table("goods")
+TABLES = ("goods", "makers", "orders")
+SHOP = tuple(statement for name in TABLES for statement in table(name))
+ONE = "/1"
+"""Ends a step of several topics or targets of which only the first is made."""
 SOURCE_STEPS = (
     "headrace.control.source:begin",
     "headrace.config.secrets:SecretRef.store",
     "headrace.control.source:making",
     "connectors.postgres:PostgresSource.setup",
+    f"headrace.control.kafka:Kafka.create{ONE}",
     "headrace.control.kafka:Kafka.create",
     "headrace.control.source:_register",
+    "headrace.control.source:leave_to_run",
     "headrace.control.source:look_now",
     "headrace.control.source:ensure_engine",
     "headrace.control.connect:Connect.create",
     "headrace.control.connect:Connect.forget_offsets",
     "headrace.control.connect:Connect.resume",
+    "headrace.control.source:note",
     "headrace.control.source:wait_streaming",
 )
+LAST_STEPS = ("headrace.control.source:_added", "headrace.control.source:wait_loaded")
+"""A source of which they were done is added."""
 SINK_STEPS = (
     "headrace.control.sink:seal",
+    "headrace.control.sink:note_targets",
+    f"headrace.control.sink:create{ONE}",
     "headrace.control.sink:create",
+    f"headrace.control.targets:claim_targets{ONE}",
     "headrace.control.sink:begin",
+    "headrace.control.sink:_register",
     "headrace.control.sink:discard_run",
     "headrace.control.sink:write_private",
+    "headrace.control.sink:note",
     "headrace.control.sink:ensure_engine",
     "headrace.control.sink:wait_running",
+    "headrace.control.sink:sweep_new_sink",
 )
 KINDS = ("elasticsearch", "redis", "delta")
-STORE_STEPS = (":create", ":begin", ":wait_running")
-"""Those that have to do with the store; the others are the same for each."""
+STORE_STEPS = (ONE, ":create", ":begin", ":wait_running")
+"""Those that have to do with the store; the others are the same for each, but for one without a password."""
+KILLED = [
+    *((step, kind) for step in SINK_STEPS for kind in (KINDS if step.endswith(STORE_STEPS) else ("redis",))),
+    ("headrace.control.sink:note_targets", "delta"),
+]
 SCRIPT = """
     import importlib, os, signal, sys
     from pathlib import Path
@@ -67,6 +95,7 @@ SCRIPT = """
     from headrace.model.schema import TableId
 
     place, home, what, *arguments = sys.argv[1:]
+    place, *of_several = place.split("/")
     module, _, name = place.partition(":")
     *owners, last = name.split(".")
     owner = importlib.import_module(module)
@@ -75,6 +104,9 @@ SCRIPT = """
     call = getattr(owner, last)
 
     def dies(*args, **named):
+        if of_several:
+            *others, several = args
+            args = (*others, several[:1])
         call(*args, **named)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -84,7 +116,8 @@ SCRIPT = """
         name, *told = arguments
         tables.take_in(context, name, [TableId("public", table) for table in told])
     elif what == "source":
-        source.add(context, *arguments, settings=SourceSettings(heartbeat_ms=300))
+        name, url, settings = arguments
+        source.add(context, name, url, settings=SourceSettings.model_validate_json(settings))
     else:
         name, kind, at, source = arguments
         settings = {"path" if kind == "delta" else "url": at}
@@ -100,10 +133,22 @@ def killed(context: Context, place: str, *arguments: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+def settings_of(step: str) -> SourceSettings:
+    """Return the settings with which there is anything to be done in a step."""
+    return BY_RUNS if step.endswith((":leave_to_run", ":wait_loaded")) else BEAT
+
+
+def killed_in(context: Context, step: str, database: Database) -> SourceSettings:
+    """Have a ``source add`` die in a step; return the settings that it was given."""
+    settings = settings_of(step)
+    killed(context, step, "source", NAME, database.dsn, settings.model_dump_json())
+    return settings
+
+
 @pytest.fixture
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
-        database.run(*GOODS)
+        database.run(*SHOP)
         yield database
 
 
@@ -112,7 +157,7 @@ def source_of_sinks(stack: RunningStack, context: Context) -> Iterator[str]:
     """Return the name of a source that sinks come to and go from."""
     name = "sinkskilled"
     with fresh_database(stack.endpoints.postgres_dsn, name) as database:
-        database.run(*GOODS)
+        database.run(*SHOP)
         source.add(context, name, database.dsn, settings=BEAT)
         try:
             yield name
@@ -125,38 +170,50 @@ def states(context: Context) -> dict[str, lag.State]:
     return {told.source: told.state for told in lag.measure(context).sources}
 
 
-@pytest.mark.parametrize("step", SOURCE_STEPS)
-def test_source_add_is_killed(context: Context, database: Database, step: str) -> None:
-    """Whichever step it has come to, the same command works; before that no other may have the name."""
-    killed(context, step, "source", NAME, database.dsn)
-    lag.measure(context)
-    if NAME in states(context):
-        with pytest.raises(UsageError, match="already"):
-            source.add(context, NAME, database.dsn, settings=SourceSettings(heartbeat_ms=400))
-    source.add(context, NAME, database.dsn, settings=BEAT)
+def refused_as_there(context: Context, database: Database, settings: SourceSettings) -> None:
     with pytest.raises(UsageError, match="already"):
-        source.add(context, NAME, database.dsn, settings=BEAT)
+        source.add(context, NAME, database.dsn, settings=settings)
+
+
+def is_whole_until_removed(context: Context, database: Database) -> None:
     until(lambda: states(context)[NAME] is lag.State.STREAMING)
-    rows, _ = Kafka(context.kafka_bootstrap).committed(f"{NAME}.public.goods")
-    assert sorted(row["after"]["id"] for row in rows) == list(range(1, 51))
+    for name in TABLES:
+        rows, _ = Kafka(context.kafka_bootstrap).committed(f"{NAME}.public.{name}")
+        assert sorted(row["after"]["id"] for row in rows) == list(range(1, 51))
     source.remove(context, NAME)
     assert left_by_source(context, database, NAME) == {}
 
 
 @pytest.mark.parametrize("step", SOURCE_STEPS)
+def test_source_add_is_killed(context: Context, database: Database, step: str) -> None:
+    """Whichever step it has come to, the same command works; before that no other may have the name."""
+    settings = killed_in(context, step, database)
+    lag.measure(context)
+    if NAME in states(context):
+        refused_as_there(context, database, SourceSettings(heartbeat_ms=400))
+    source.add(context, NAME, database.dsn, settings=settings)
+    refused_as_there(context, database, settings)
+    is_whole_until_removed(context, database)
+
+
+@pytest.mark.parametrize("step", LAST_STEPS)
+def test_source_add_is_killed_when_all_is_done(context: Context, database: Database, step: str) -> None:
+    settings = killed_in(context, step, database)
+    refused_as_there(context, database, settings)
+    is_whole_until_removed(context, database)
+
+
+@pytest.mark.parametrize("step", SOURCE_STEPS)
 def test_source_add_is_killed_and_never_given_again(context: Context, database: Database, step: str) -> None:
     """Whatever was made is told by its name, and goes by that."""
-    killed(context, step, "source", NAME, database.dsn)
+    killed_in(context, step, database)
     assert NAME in states(context)
     source.remove(context, NAME)
     assert NAME not in states(context)
     assert left_by_source(context, database, NAME) == {}
 
 
-@pytest.mark.parametrize(
-    ("step", "kind"),
-    [(step, kind) for step in SINK_STEPS for kind in (KINDS if step.endswith(STORE_STEPS) else ("redis",))],
-)
+@pytest.mark.parametrize(("step", "kind"), KILLED)
 def test_sink_add_is_killed(
     context: Context, source_of_sinks: str, stack: RunningStack, step: str, kind: str
 ) -> None:
@@ -166,8 +223,21 @@ def test_sink_add_is_killed(
     sink.add(context, NAME, kind, settings=settings, source=source_of_sinks)
     settle(context)
     registry = Registry(context.registry)
-    (table,) = registry.source(source_of_sinks).tables
     with opened_sink(registry.sink(NAME)) as opened:
-        assert sum(1 for _ in opened.scan(table.schema)) == 50
+        counted = [sum(1 for _ in opened.scan(t.schema)) for t in registry.source(source_of_sinks).tables]
+    assert counted == [50] * len(TABLES)
     sink.remove(context, NAME, purge=True)
+    assert left_by_sink(context, stack, NAME, source_of_sinks, stack.endpoints.lake_path / NAME) == {}
+
+
+@pytest.mark.parametrize(("step", "kind"), KILLED)
+def test_sink_add_is_killed_and_never_given_again(
+    context: Context, source_of_sinks: str, stack: RunningStack, step: str, kind: str
+) -> None:
+    """Whatever was made is told by its name, and goes by that."""
+    settings = store_settings(stack, NAME)[kind]
+    killed(context, step, "sink", NAME, kind, *settings.values(), source_of_sinks)
+    assert NAME in {told.sink for told in lag.measure(context).sinks}
+    sink.remove(context, NAME, purge=True)
+    assert NAME not in {told.sink for told in lag.measure(context).sinks}
     assert left_by_sink(context, stack, NAME, source_of_sinks, stack.endpoints.lake_path / NAME) == {}

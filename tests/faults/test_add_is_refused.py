@@ -8,29 +8,35 @@ from typing import Any
 
 import pytest
 
-from headrace.config.source import SourceSettings
-from headrace.control import sink, source
+from headrace.control import lag, sink, source
 from headrace.control.context import Context
 from headrace.control.registry import Registry
 from headrace.control.source_remove import stop_and_forget
 from headrace.model.errors import SourceError, StackError, UsageError
-from tests.faults.test_add_is_killed import GOODS, SINK_STEPS, SOURCE_STEPS
+from tests.faults.test_add_is_killed import (
+    BEAT,
+    LAST_STEPS,
+    SHOP,
+    SINK_STEPS,
+    SOURCE_STEPS,
+    settings_of,
+    states,
+)
 from tests.support.database import Database, fresh_database
 from tests.support.leftovers import left_by_sink, left_by_source
 from tests.support.mirror import store_settings
 from tests.support.stack import RunningStack
-from tests.support.waiting import settle
+from tests.support.waiting import settle, until
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 NAME = "turned"
-BEAT = SourceSettings(heartbeat_ms=300)
 
 
 @pytest.fixture
 def database(stack: RunningStack, context: Context) -> Iterator[Database]:
     with fresh_database(stack.endpoints.postgres_dsn, NAME) as database:
-        database.run(*GOODS)
+        database.run(*SHOP)
         yield database
         for entry in Registry(context.registry).sinks(NAME):
             sink.remove(context, entry.name, purge=True)
@@ -40,7 +46,8 @@ def database(stack: RunningStack, context: Context) -> Iterator[Database]:
 
 def refusing(patch: pytest.MonkeyPatch, step: str) -> None:
     """Have a step fail when all that it does is done, as one whose answer is lost."""
-    module, _, name = step.partition(":")
+    place, *of_several = step.split("/")
+    module, _, name = place.partition(":")
     *owners, last = name.split(".")
     owner: Any = importlib.import_module(module)
     for part in owners:
@@ -49,6 +56,9 @@ def refusing(patch: pytest.MonkeyPatch, step: str) -> None:
 
     def fails(*arguments: Any, **named: Any) -> None:
         patch.setattr(owner, last, call)  # what takes it back may need it
+        if of_several:
+            *others, several = arguments
+            arguments = (*others, several[:1])
         call(*arguments, **named)
         raise StackError(f"{last} is refused", code="CONNECTOR_REFUSED")
 
@@ -59,12 +69,26 @@ def refusing(patch: pytest.MonkeyPatch, step: str) -> None:
 def test_source_add_is_refused(
     context: Context, database: Database, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
+    settings = settings_of(step)
     refusing(monkeypatch, step)
     with pytest.raises(StackError):
-        source.add(context, NAME, database.dsn, settings=BEAT)
+        source.add(context, NAME, database.dsn, settings=settings)
     assert left_by_source(context, database, NAME) == {}
-    source.add(context, NAME, database.dsn, settings=BEAT)
+    source.add(context, NAME, database.dsn, settings=settings)
     assert NAME in [entry.name for entry in Registry(context.registry).sources()]
+
+
+@pytest.mark.parametrize("step", LAST_STEPS)
+def test_what_fails_when_a_source_is_added_takes_nothing_back(
+    context: Context, database: Database, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    settings = settings_of(step)
+    refusing(monkeypatch, step)
+    with pytest.raises(StackError):
+        source.add(context, NAME, database.dsn, settings=settings)
+    until(lambda: states(context)[NAME] is lag.State.STREAMING)
+    with pytest.raises(UsageError, match="already"):
+        source.add(context, NAME, database.dsn, settings=settings)
 
 
 def test_a_source_from_which_a_sink_reads_by_now_is_kept(

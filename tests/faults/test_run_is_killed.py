@@ -71,7 +71,7 @@ def mirror(stack: RunningStack, points: Path) -> Iterator[Mirror]:
         NAME,
         "CREATE TABLE things (id int PRIMARY KEY, v text, n int)",
         f"INSERT INTO things SELECT i, 'v' || i, i FROM generate_series(1, {ROWS}) i",
-        settings={"snapshot_chunk_rows": 10},
+        settings={"snapshot_chunk_rows": 16},
     ) as made:
         made.settle()
         yield made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -10,12 +11,14 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from headrace.config.source import SourceSettings
-from headrace.control import sink, sink_check, source
+from headrace.control import lag, sink, sink_check, source
 from headrace.control.context import Context
 from headrace.control.opened import opened_sink
 from headrace.control.registry import Registry
 from headrace.model.errors import SinkError
 from headrace.model.finding import Finding, Severity
+from sinks.elasticsearch import ElasticsearchSink
+from sinks.elasticsearch.client import Client, path
 from tests.support.certificate import self_signed
 from tests.support.database import Database, fresh_database
 from tests.support.gate import gate
@@ -155,6 +158,57 @@ def test_an_elasticsearch_that_does_not_know_the_credentials(context: Context, s
         assert by_password.startswith("--set username=")
         before.admit_key("a2V5")
         assert errors(context, "elasticsearch", url=before.url, api_key="a2V5") == []
+
+
+SPARED = "spared"
+"""A source of two tables."""
+
+
+@pytest.fixture
+def one_taken(context: Context, stack: RunningStack) -> Iterator[dict[str, str]]:
+    """Yield settings of an Elasticsearch in which one of two tables' names is that of somebody's index."""
+    url = stack.endpoints.elasticsearch_url
+    with fresh_database(stack.endpoints.postgres_dsn, SPARED) as made, closing(_client(url)) as client:
+        made.run(
+            "CREATE TABLE fit (id int PRIMARY KEY, v text)", "INSERT INTO fit VALUES (1, 'a'), (2, 'b')",
+            "CREATE TABLE taken (id int PRIMARY KEY)", "INSERT INTO taken VALUES (1)",
+        )  # fmt: skip
+        client.request("PUT", path(f"{SPARED}-public-taken"))
+        source.add(context, SPARED, made.dsn, settings=BEAT)
+        try:
+            yield {"url": url}
+        finally:
+            for entry in Registry(context.registry).sinks(SPARED):
+                sink.remove(context, entry.name, purge=True)
+            source.remove(context, SPARED)
+            client.request("DELETE", path(f"{SPARED}-public-taken"))
+
+
+def _client(url: str) -> Client:
+    return Client(ElasticsearchSink.Config(url=url))
+
+
+def test_a_table_whose_name_is_taken_is_left_out_by_name_and_the_others_are_mirrored(
+    context: Context, database: Database, one_taken: dict[str, str]
+) -> None:
+    words: dict[str, Any] = {"settings": one_taken, "source": SPARED}
+    with pytest.raises(SinkError) as caught:
+        sink.add(context, SPARED, "elasticsearch", **words)
+    assert caught.value.code == "ES_NAME_TAKEN"
+    # The address has a password in it, which no hint repeats.
+    assert caught.value.hint.endswith("Or leave public.taken out: give the same command with --skip-unfit")
+    entry, found = sink.add(context, SPARED, "elasticsearch", **words, skip_unfit=True)
+    assert entry.tables.keys() == {f"{SPARED}.public.fit"}
+    (told,) = (one for one in found if one.table is not None)
+    assert (told.severity, told.code, str(told.table)) == (
+        Severity.WARNING, "ES_NAME_TAKEN", "public.taken"
+    )  # fmt: skip
+    settle(context)
+    assert {one.table for one in lag.measure(context).tables if one.sink == SPARED} == {"public.fit"}
+    registry = Registry(context.registry)
+    (fit,) = (one for one in registry.source(SPARED).tables if str(one.schema.table) == "public.fit")
+    with opened_sink(registry.sink(SPARED)) as opened:
+        assert {stored.row["v"] for stored in opened.scan(fit.schema)} == {"a", "b"}
 
 
 LATER = "later"

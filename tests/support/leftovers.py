@@ -11,6 +11,7 @@ from headrace.control.begun import noted
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
 from headrace.control.registry import Registry
+from headrace.control.undone import noted_topics
 from tests.support.database import Database
 from tests.support.mirror import Mirror, store_settings
 from tests.support.search import Server
@@ -46,6 +47,7 @@ def left_by_sink(
             "keys": [*redis.scan_iter(f"{source}:*")],
             "lake": [path for path in lake.rglob("*") if path.is_file()],
             "registered": [one.name for one in Registry(context.registry).sinks() if one.name == name],
+            "noted": [*noted_topics(Registry(context.registry), name)],
             "pipelines": [*context.pipelines.glob(f"{name}.*")],
             "secrets": [*context.sink_secrets.glob(f"{name}.*")],
             "owners": [*context.owners.glob(f"{name}.*")],

@@ -1,16 +1,18 @@
-"""``source tables add --dry-run``: what would be captured, or all that it would be refused for."""
+"""``source tables add``: what it is refused for, told by ``--dry-run`` as well, and what it leaves out."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.cli import home as cli_home
-from headrace.control import fitness, tables_check
+from headrace.control import fitness, tables, tables_check
 from headrace.control.connect import ConnectorState
 from headrace.control.kafka import Topic
 from headrace.control.registry import Registry, SinkEntry, SourceEntry
@@ -19,6 +21,7 @@ from headrace.model.errors import StackError
 from headrace.model.finding import Finding
 from headrace.model.schema import Column, LogicalType, TableId, TableSchema
 from sinks import registry as kinds
+from sinks.memory import MemorySink
 from tests.support.cold_home import TABLES, add, cold_home, told
 from tests.support.obeying import Servers
 
@@ -88,7 +91,8 @@ def test_what_would_be_captured_is_said_and_nothing_is_made(servers: _Asked) -> 
     said = json.loads(told(*WORDS, "--json").stdout)
     assert [one["code"] for one in said.pop("findings")] == ["SOURCE_TABLE_REREAD"]
     assert said == {
-        "source": "shop", "dry_run": True, "fit": True, "topics": ["shop.public.later"], "sinks": ["memory"]
+        "source": "shop", "dry_run": True, "fit": True, "topics": ["shop.public.later"], "sinks": ["memory"],
+        "left_out": {},
     }  # fmt: skip
     text = told(*WORDS, "--sink", "few").stdout
     assert "Would capture shop.public.later into few." in text
@@ -137,3 +141,80 @@ def test_what_cannot_be_asked_is_said_beside_what_was_found(
     servers.found = (Finding.warning("SOURCE_TABLE_REREAD", "It cannot be read anew."),)
     said = json.loads(told(*WORDS, "--json", code=1).stdout)
     assert [one["code"] for one in said["findings"]] == ["SOURCE_TABLE_REREAD", "KAFKA_UNREACHABLE"]
+
+
+REFUSES = "Something else has the name of its target."
+BOTH = (*WORDS[:-1], "public.more")
+LEAVING_OUT = "headrace source tables add shop public.later public.more --skip-unfit"
+
+
+@pytest.fixture
+def picky(servers: _Asked, monkeypatch: pytest.MonkeyPatch) -> _Asked:
+    """Have the stores refuse one of two tables for itself."""
+
+    def check(_: MemorySink, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
+        unfit = [schema.table for schema in schemas if schema.table == LATER.table]
+        return [Finding.error("ES_NAME_TAKEN", REFUSES, "Rename it.", table) for table in unfit]
+
+    monkeypatch.setattr(MemorySink, "check", check)
+    return servers
+
+
+def test_a_table_that_a_store_refuses_is_told_and_would_be_left_out(picky: _Asked) -> None:
+    said = json.loads(told(*BOTH, "--dry-run", "--json", code=1).stdout)
+    (found,) = said["findings"]
+    assert (found["table"], found["message"]) == ("public.later", f"memory: {REFUSES}")
+    assert found["hint"] == f"Rename it.\nOr leave public.later out: {LEAVING_OUT}"
+    said = json.loads(told(*BOTH, "--dry-run", "--skip-unfit", "--json").stdout)
+    assert (said["fit"], said["topics"]) == (True, ["shop.public.more"])
+    assert said["left_out"] == {"public.later": f"memory: {REFUSES} Rename it."}
+    assert [(one["severity"], one["table"]) for one in said["findings"]] == [("warning", "public.later")]
+    assert refused(*WORDS, "--skip-unfit") == ["ES_NAME_TAKEN"], "nothing would be left"
+    assert refused(*BOTH, "public.goods", "--dry-run", "--skip-unfit") == ["TABLE_CAPTURED"]
+
+
+def test_a_table_that_the_database_refuses_would_be_left_out_as_well(servers: _Asked) -> None:
+    servers.found = (Finding.error("SOURCE_NO_PRIMARY_KEY", "It has no key.", table=LATER.table),)
+    said = json.loads(told(*BOTH, "--dry-run", "--skip-unfit", "--json").stdout)
+    assert (said["topics"], said["left_out"]) == (["shop.public.more"], {"public.later": "It has no key."})
+
+
+class _Taking(_Asked):
+    """Servers that are told what to capture, and have it."""
+
+    def create(self, what: Any, config: dict[str, str] | None = None, *, only_ask: bool = False) -> None:
+        Servers.create(self, what, config, only_ask=only_ask)
+
+    def publish(self, _: object) -> None:
+        """Publish nothing."""
+
+
+def test_tables_are_taken_in_without_the_one_that_a_store_refuses(
+    picky: _Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command once more, as after a kill, goes on with what it has begun."""
+    taking = _Taking(connectors=picky.connectors)
+    monkeypatch.setattr(tables, "Kafka", lambda _: taking)
+    monkeypatch.setattr(tables, "source_of", lambda *_: taking)
+    monkeypatch.setattr(tables, "tell_connector", lambda *_, **__: None)
+    monkeypatch.setattr(tables, "_hand_over", lambda *_: None)
+    monkeypatch.setattr(tables, "start", lambda *_, **__: SimpleNamespace(id="3f2a"))
+    registry = Registry(Path(cli_home.home_of(None).root) / "registry.db")
+    error = json.loads(told(*BOTH, "--json", code=1).stderr)["error"]
+    assert (error["code"], error["hint"].splitlines()[-1]) == (
+        "ES_NAME_TAKEN", f"Or leave public.later out: {LEAVING_OUT}"
+    )  # fmt: skip
+    assert len(registry.source("shop").tables) == len(TABLES)
+    assert taking.topics == set()
+    for _ in range(2):
+        said = json.loads(told(*BOTH, "--skip-unfit", "--no-wait", "--json").stdout)
+        assert (said["tables"], said["left_out"].keys()) == (["public.more"], {"public.later"})
+        assert [one["code"] for one in said["findings"]] == ["ES_NAME_TAKEN"]
+        captured = {str(table.schema.table) for table in registry.source("shop").tables}
+        assert captured == {*(str(table.table) for table in TABLES), "public.more"}
+        held = {one.name: one.tables.keys() for one in registry.sinks("shop")}
+        assert "shop.public.more" in held["memory"]
+        assert held["few"] == {"shop.public.goods"}
+    text = told(*BOTH, "--skip-unfit", "--no-wait").stdout
+    assert f"public.later is left out: memory: {REFUSES}" in text
+    assert "public.more: captured; headrace resnapshot wait 3f2a" in text

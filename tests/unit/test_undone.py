@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from headrace.config.pipeline import write_private
 from headrace.control import lag, sink, source, would_go
 from headrace.control.context import Context
 from headrace.control.registry import Adding, Registry
@@ -92,6 +94,44 @@ def test_a_sink_whose_add_was_killed_before_it_registered_is_given_again(
     assert [entry.name for entry in registry.sinks()] == ["cache"]
     assert noted_topics(registry, "cache") == []
     assert there(store)
+
+
+def test_a_file_with_a_password_goes_by_the_name_of_the_add_that_was_killed(
+    context: Context, servers: Servers, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is not asked: nothing was made there, and the password may not be in its file yet."""
+    secret = context.sink_secrets / "cache.password"
+
+    def refuses(*_: object) -> None:
+        raise AssertionError("the store was opened")
+
+    monkeypatch.setattr("sinks.registry.secret_names", lambda _: {"store"})
+    monkeypatch.setattr(sink, "seal", lambda *_: write_private(secret, "s3cret"))
+    killed(context, monkeypatch, "seal", "sealed")
+    assert [one.remedy for one in told(context, monkeypatch)] == [PURGE]
+    assert would_go.of_sink(context, "cache", purge=True)["file"] == [str(secret)]
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.control.sink_remove.opened_sink", refuses)
+        sink.remove(context, "cache", purge=True)
+    assert not secret.exists()
+    assert begun_sinks(registry) == {}
+
+
+def test_a_registration_whose_answer_is_lost_is_taken_back(
+    context: Context, servers: Servers, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register = sink._register
+
+    def loses(*arguments: Any) -> None:
+        register(*arguments)
+        raise SinkUnavailable("it does not answer", code="SINK_NOT_STARTED")
+
+    monkeypatch.setattr(sink, "_register", loses)
+    with pytest.raises(SinkUnavailable):
+        add(context, "lost")
+    assert registry.sinks() == []
+    assert begun_sinks(registry) == {}
+    assert not there("lost")
 
 
 def test_a_target_that_was_there_before_stays_when_a_killed_add_is_removed(
