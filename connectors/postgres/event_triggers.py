@@ -20,7 +20,8 @@ __all__ = ["check_event_triggers"]
 
 _SCHEMA = sql.Identifier("headrace")
 _OVER = "SET CONSTRAINTS ALL IMMEDIATE"
-"""What a deferred trigger is to do is done, as it is where each step is a transaction of its own."""
+"""What a deferred trigger is to do is done, as when a registration commits; from then on it is at once."""
+_OURS = "SELECT pg_has_role(nspowner, 'USAGE') AS ours FROM pg_namespace WHERE nspname = 'headrace'"
 _Trial = tuple[Severity, str, Callable[[], None]]
 
 
@@ -40,14 +41,16 @@ def check_event_triggers(connection: Session, *, anew: bool = False) -> Iterator
     triggers = event_triggers(connection)
     if not triggers:
         return
-    there = rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'headrace'")
-    trials = _trials(connection, ours=not there, gone=Severity.ERROR if anew else Severity.WARNING)
+    trials = _trials(connection, gone=Severity.ERROR if anew else Severity.WARNING)
     with suppress(_TakenBack), connection.transaction():
         connection.execute("SET LOCAL lock_timeout = '1s'")
         for severity, what, attempt in trials:
             try:
                 with connection.transaction():
                     attempt()
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+                yield Finding.warning("SOURCE_EVENT_TRIGGER", *_untried(triggers, error))
+                break
             except psycopg.Error as error:
                 yield Finding(severity, "SOURCE_EVENT_TRIGGER", *_refusal(triggers, what, error))
                 if severity is Severity.ERROR:
@@ -68,34 +71,39 @@ def _refusal(triggers: Sequence[DictRow], what: str, error: psycopg.Error) -> tu
     return said, suspecting(triggers) or disabling(triggers)
 
 
-def _trials(connection: Session, *, ours: bool, gone: Severity) -> Sequence[_Trial]:
+def _untried(triggers: Sequence[DictRow], error: psycopg.Error) -> tuple[str, str]:
+    """Return that nobody knows whether something is refused: others hold what a registration waits for."""
+    said = f"It could not be tried what event triggers make of our statements: {told_by(error)}."
+    return f"{said} There is {told(triggers)}.", "Run the same command again."
+
+
+def _trials(connection: Session, *, gone: Severity) -> Sequence[_Trial]:
     """Return what is tried: what is done to a database, upon a capture of no tables that only the trial has.
 
     Args:
         connection: To the database.
-        ours: Whether the schema is made by the trial itself, which may drop it, then.
         gone: How much it matters that it cannot be removed.
     """
     trial = Capture(f"check_{secrets.token_hex(4)}", (), "", "")
     name, table = sql.Identifier(trial.connector), identifier(trial.heartbeat)
-    dropped = _SCHEMA if ours else name
+    dropped = _dropped(connection, name)
 
     def made() -> None:
         setup.make(connection, trial)
+        connection.execute(_OVER)
         setup.insert_signal(connection, trial.signals, "trial", "log", "{}")
 
     def altered() -> None:
-        connection.execute(_OVER)
         define(connection, sql.SQL("ALTER PUBLICATION {} SET (publish = 'insert')").format(name))
         define(connection, sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(name, table))
         define(connection, sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, table))
 
     def removed() -> None:
-        connection.execute(_OVER)
         setup.forget_publication(connection, trial)
         setup.forget_tables(connection, trial)
-        define(connection, sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(dropped))
-        define(connection, sql.SQL("DROP SCHEMA {}").format(dropped))
+        for schema in dropped:
+            define(connection, sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+            define(connection, sql.SQL("DROP SCHEMA {}").format(schema))
 
     return (
         (Severity.ERROR, "what is made in the database", made),
@@ -106,3 +114,14 @@ def _trials(connection: Session, *, ours: bool, gone: Severity) -> Sequence[_Tri
         ),
         (gone, "that it is removed again, so `source remove` will leave it there", removed),
     )
+
+
+def _dropped(connection: Session, name: sql.Identifier) -> Sequence[sql.Identifier]:
+    """Return the schema by which it is tried to drop ours; none where it is another role's, and stays.
+
+    One that is there keeps what other sources have in it, so that another is made of that ``name``.
+    """
+    there = rows(connection, _OURS)
+    if not there:
+        return (_SCHEMA,)
+    return (name,) if there[0]["ours"] else ()

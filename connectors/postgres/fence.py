@@ -6,6 +6,9 @@ it had from the former server, and nothing can be proven any more. So its task b
 fails elsewhere, and it tries again every two seconds, until a look has proven that nothing is missing and has
 moved the fence. The replication session itself does not run the statement; it delivers no row of a table
 before a session that does has read the table's columns.
+
+Within a cluster the name is enough for a source that is loaded: a slot is of one database by number, and goes
+with it. So one that is made anew under the name has a gap.
 """
 
 from __future__ import annotations

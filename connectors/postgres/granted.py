@@ -40,6 +40,10 @@ NEEDED = (
     "pg_stat_get_autovacuum_count", "pg_stat_get_dead_tuples", "pg_stat_get_live_tuples",
     "pg_stat_get_tuples_deleted", "pg_stat_get_tuples_inserted", "pg_stat_get_vacuum_count", "pg_table_size",
     "pg_wal_lsn_diff", "pg_walfile_name", "set_config",
+    # what is called within, by operators, casts and aggregates, when we set up or look
+    "age", "array_eq", "array_remove", "bit", "bool_or", "cideq", "clock_timestamp", "float8", "int2",
+    "int24lt", "jsonb_agg", "jsonb_build_object", "jsonb_concat", "jsonb_delete", "md5", "money", "numeric",
+    "numeric_mul", "sign", "textanycat", "to_regclass", "xideq",
     # what the connector and its driver ask besides
     "_pg_expandarray", "information_schema", "convert_to", "current_database", "current_schemas", "encode",
     "generate_series", "pg_auth_members", "pg_current_xact_id", "pg_description", "pg_get_expr", "pg_sleep",
@@ -50,12 +54,18 @@ _SENDERS = "free WAL senders are not counted, and standbys not named"
 _WAITS = "nobody is told for whom the connector waits"
 _MONEY = "it is not told whether amounts of money are kept in another unit than they are read"
 _BUILT = "what others have built upon our two tables, which keeps them from being removed, is not told"
+_TOO_LARGE = "rows that are too large for the connector's driver are not found before a first load ends there"
+_DEFAULTS = "default privileges that keep our role from what it makes are not told"
 _IN_THE_WAY = "a session of the connector that keeps the application waiting is not ended"
 USEFUL: Mapping[str, str] = {
+    "aclexplode": _DEFAULTS,
     "pg_blocking_pids": _IN_THE_WAY,
     "pg_cancel_backend": "a look of ours that keeps the application waiting is not ended before its time",
+    "pg_column_compression": _TOO_LARGE,
+    "pg_column_size": _TOO_LARGE,
     "pg_control_system": "another server at the same address is not told by its number",
     "pg_db_role_setting": _MONEY,
+    "pg_default_acl": _DEFAULTS,
     "pg_event_trigger": "event triggers that refuse our statements are not told",
     "pg_identify_object": _BUILT,
     "pg_identify_object_as_address": _BUILT,

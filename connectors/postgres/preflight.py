@@ -22,6 +22,7 @@ from connectors.postgres.catalogue import (
 )
 from connectors.postgres.glance import Glances, read_typed
 from connectors.postgres.keys import check_declared, check_primary
+from connectors.postgres.large import read_toasted, too_large
 from connectors.postgres.leaves import check_identity, check_leaves, full_identity, limits_of
 from connectors.postgres.left_out import LeftOut
 from connectors.postgres.money import check_money, read_amounts
@@ -138,11 +139,12 @@ def check_tables(
         )
         return
     located = oids(connection, tables, of_any_kind=True)
-    described = {row["oid"]: row for row in rows(connection, _TABLES, list(CLAIMED), list(located.values()))}
+    found = rows(connection, _TABLES, list(CLAIMED), list(located.values()))
     left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []
     glances, amounts = Glances(connection, _GLANCES_S), read_amounts(connection)
-    typed = read_typed(connection, tables)
+    typed, toasted = read_typed(connection, tables), read_toasted(connection, located.values())
+    described = {row["oid"]: {**row, "toasted": toasted.get(row["oid"])} for row in found}
     for table in tables:
         if table not in located:
             missing = Finding.error(
@@ -175,7 +177,9 @@ def check_tables(
         not_captured = {name for name, _, why in told if why in LEFT_OUT}
         troubles += check_money(connection, table, not_captured, amounts)
         troubles += (
-            [unread[table]] if table in unread else _values(glances, table, row, typed.get(table, ()), told)
+            [unread[table]]
+            if table in unread
+            else _values(glances, table, row, typed.get(table, ()), told, key or row["key"] or ())
         )
         yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
@@ -199,12 +203,18 @@ def _values(
     row: DictRow,
     columns: Sequence[DictRow],
     left: Sequence[tuple[str, str, str]],
+    key: Sequence[str],
 ) -> Iterator[Finding]:
     """Yield what is told of the values that are captured, where they can be asked for."""
     if _can_be_asked(row):
         excluded = {name for name, _, why in left if why in LEFT_OUT}
         captured = set(row["columns"]) - excluded
-        yield from glances.tell(table, suspected(table, columns, captured), unheld(table, columns, excluded))
+        yield from glances.tell(
+            table,
+            suspected(table, columns, captured),
+            unheld(table, columns, excluded),
+            too_large(table, columns, captured, key, row["toasted"]),
+        )
 
 
 def _can_be_asked(row: DictRow) -> bool:

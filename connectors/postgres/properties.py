@@ -10,9 +10,21 @@ from connectors.postgres.fence import first_statements
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["CONNECTOR_CLASS", "connector_properties", "pattern", "session_settings", "startup_options"]
+__all__ = [
+    "CONNECTOR_CLASS",
+    "FETCHED_BYTES",
+    "FIRST_ROWS",
+    "connector_properties",
+    "pattern",
+    "session_settings",
+    "startup_options",
+]
 
 CONNECTOR_CLASS = "io.debezium.connector.postgresql.PostgresConnector"
+FETCHED_BYTES = 64 << 20
+"""What the driver takes of all rows that it fetches at once, as it counts; more ends its session."""
+FIRST_ROWS = 4
+"""So many rows of a table are fetched at first."""
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 _UNSAFE = re.compile(r"[\x00-/:-@\[-^`{-\x7f]")
 _DOT = r"\."
@@ -213,10 +225,10 @@ def _stream(capture: Capture, *, failover_slots: bool) -> dict[str, str]:
         # Rows may be of any size, and all sources share the worker's memory. The largest row so far tells the
         # driver how many are fetched next. More bytes than its buffer takes end the session, and small rows
         # promise nothing of those that follow: as many of two mebibytes fit as are fetched at all.
-        "snapshot.fetch.size": "4",
+        "snapshot.fetch.size": str(FIRST_ROWS),
         "driver.adaptiveFetch": "true",
         "driver.adaptiveFetchMaximum": "32",
-        "driver.maxResultBuffer": str(64 * 1024 * 1024),
+        "driver.maxResultBuffer": str(FETCHED_BYTES),
         "snapshot.max.threads": str(settings.snapshot_threads),
         # A table is read by one thread: between the parts of one, keys with a time in them are rounded.
         "legacy.snapshot.max.threads": "true",

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.rows import DictRow
 
+from connectors.postgres.granted import rows_if_granted
 from connectors.postgres.session import Session, quoted, rows
 from headrace.model.finding import Finding
 from headrace.model.pasted import remark
 from headrace.model.schema import TableId
 
-__all__ = ["check_rights", "not_owned", "rights_now"]
+__all__ = ["check_defaults", "check_rights", "not_owned", "rights_now"]
 
 _RIGHTS = """
 SELECT n.nspname::text AS schema, c.relname::text AS name,
@@ -25,6 +26,45 @@ JOIN pg_namespace n ON n.nspname = wanted.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
 JOIN pg_roles r ON r.rolname = current_user
 """
+
+# Who owns a table or a schema may grant itself what is lacking, but has not got it.
+_DEFAULTS = """
+SELECT w.kind, min(r.rolname::text) AS role, string_agg(w.need, ', ' ORDER BY w.place) AS lacking
+FROM (VALUES (1, 'TABLES', 'r', 'SELECT'), (2, 'TABLES', 'r', 'INSERT'), (3, 'TABLES', 'r', 'UPDATE'),
+             (4, 'TABLES', 'r', 'DELETE'), (5, 'SCHEMAS', 'n', 'USAGE'), (6, 'SCHEMAS', 'n', 'CREATE'))
+     AS w(place, kind, code, need)
+JOIN pg_roles r ON r.rolname = current_user AND NOT r.rolsuper
+JOIN pg_default_acl d ON d.defaclrole = r.oid AND d.defaclnamespace = 0 AND d.defaclobjtype::text = w.code
+LEFT JOIN pg_namespace n ON n.nspname = 'headrace'
+WHERE (w.code = 'r' OR n.oid IS NULL OR %s)
+  AND NOT EXISTS (SELECT 1 FROM pg_default_acl g, aclexplode(g.defaclacl) a
+                  WHERE g.defaclrole = r.oid AND g.defaclobjtype = d.defaclobjtype
+                    AND (g.defaclnamespace = 0 OR g.defaclnamespace = n.oid) AND a.privilege_type = w.need
+                    AND (a.grantee = 0 OR pg_has_role(a.grantee, 'USAGE')))
+GROUP BY w.kind ORDER BY w.kind
+"""
+
+
+def check_defaults(connection: Session, *, anew: bool = False) -> Iterator[Finding]:
+    """Yield what our role may not do with tables and a schema that it makes itself, by default privileges.
+
+    Args:
+        connection: To the database.
+        anew: Whether the schema is made also where it is there.
+    """
+    lacking = rows_if_granted(connection, _DEFAULTS, anew) or []
+    if lacking:
+        role = lacking[0]["role"]
+        what = ", and ".join(f"{row['lacking']} on {row['kind'].lower()}" for row in lacking)
+        yield Finding.error(
+            "SOURCE_CREATE_RIGHT",
+            f"Default privileges deny the role {role} {what} that it makes itself.",
+            " ".join(
+                f"ALTER DEFAULT PRIVILEGES FOR ROLE {quoted(role)} GRANT {row['lacking']} ON {row['kind']}"
+                f" TO {quoted(role)};"
+                for row in lacking
+            ),
+        )
 
 
 def rights_now(connection: Session, tables: Sequence[TableId]) -> dict[TableId, Finding]:

@@ -12,6 +12,7 @@ from connectors.postgres.event_triggers import check_event_triggers
 from connectors.postgres.granted import rows_if_granted, warn_ungranted
 from connectors.postgres.logins import check_login
 from connectors.postgres.replication import check_replication
+from connectors.postgres.rights import check_defaults
 from connectors.postgres.session import IN_UTF8, Session, quoted, rows
 from connectors.postgres.synchronous import check_standby_slots, check_synchronous
 from connectors.postgres.waits import open_transactions
@@ -152,6 +153,8 @@ def _rights(
             f"The role {role} may not create a schema and a publication in {database}.",
             f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)};",
         )
+    elif withheld := list(check_defaults(connection, anew=anew)):
+        yield from withheld
     elif not (server["standby"] or server["shut_by"]):
         yield from check_event_triggers(connection, anew=anew)
     if server["shut_by"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,12 @@ SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS wan
 WHERE current_setting(name, true) IS NOT NULL
 """
 """A version takes those settings that it knows."""
-_ALWAYS: Mapping[str, str] = {"role": "none", "statement_timeout": "0", "transaction_timeout": "0"}
+_ALWAYS: Mapping[str, str] = {
+    "role": "none",
+    "statement_timeout": "0",
+    "transaction_timeout": "0",
+    "exit_on_error": "off",  # a refusal is an answer, after which the same session is asked on
+}
 BY_INDEX: Mapping[str, str] = {"enable_hashjoin": "off", "enable_mergejoin": "off"}
 """Has Postgres find each row of the catalogue by its index.
 
@@ -73,7 +78,7 @@ _SETTINGS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "0", "idle_session_timeout": "0",
     "standard_conforming_strings": "on", "default_tablespace": "",
     "default_table_access_method": "heap", "default_transaction_isolation": "read committed",
-    "default_transaction_deferrable": "off", "exit_on_error": "off", "tcp_user_timeout": "0",
+    "default_transaction_deferrable": "off", "tcp_user_timeout": "0",
 }  # fmt: skip
 """What role, database and server say is not heeded."""
 IN_UTF8 = "Make a database in UTF8 from its dump: createdb --encoding=UTF8 --template=template0."
@@ -179,7 +184,7 @@ def session(
             f"The database does not let us in: {told_by(error)}", code="SOURCE_UNREACHABLE", hint=hint
         ) from error
     try:
-        with connection:
+        with closing(connection), connection:  # a commit that is refused leaves it open
             _refuse_old(connection)
             yield connection
     except psycopg.errors.InsufficientPrivilege as error:

@@ -15,7 +15,7 @@ from headrace.model.finding import Finding, Severity
 
 __all__ = ["check_again"]
 
-_TO_MAKE_ANEW = ("SOURCE_CREATE_RIGHT", "SOURCE_EVENT_TRIGGER", "SOURCE_OBJECT_USED")
+_TO_MAKE_ANEW = ("SOURCE_CREATE_RIGHT", "SOURCE_EVENT_TRIGGER", "SOURCE_OBJECT_USED", "SOURCE_VALUE_LARGE")
 """What a source that streams can do without, and a recovery cannot."""
 
 
@@ -35,7 +35,7 @@ def check_again(context: Context, name: str) -> list[Finding]:
     found = [finding for finding in found if finding.code not in OURS_ALREADY]
     anew, hold = source.check_anew(capture), source.hold(capture)
     if not gap_told_by(entry, hold) and not _is_being_recovered(registry, entry):
-        anew = [_milder(finding) for finding in anew]
+        found, anew = [_milder(finding) for finding in found], [_milder(finding) for finding in anew]
     if taken := slot_taken(context, entry, hold):
         anew.append(Finding.refused(taken))
     return [*found, *(finding for finding in anew if finding not in found)]

@@ -151,36 +151,49 @@ def test_an_event_trigger_that_refuses_one_kind_of_statement(
     assert database.run("SELECT 1 FROM pg_namespace WHERE nspname ~ 'headrace'") == []
 
 
+LATE = """CREATE FUNCTION public.late() RETURNS trigger LANGUAGE plpgsql
+          AS $$ BEGIN RAISE EXCEPTION 'not at last'; END $$"""
+LATER = "AFTER INSERT ON %s DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.late()"
 CHANGES = {
-    "SOURCE_DENIED": ("ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY", "row-level security policy"),
-    "SOURCE_REFUSED": ("ADD COLUMN made_by text NOT NULL", "null value"),
+    "row security": (
+        "SOURCE_DENIED",
+        "ALTER TABLE %s ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+        "row-level security policy",
+    ),
+    "a column": ("SOURCE_REFUSED", "ALTER TABLE %s ADD COLUMN made_by text NOT NULL", "null value"),
+    "at the commit": (
+        "SOURCE_REFUSED",
+        f"CREATE CONSTRAINT TRIGGER late {LATER}",
+        "not at last",
+    ),
 }
+"""Each with the code of the refusal, and its words."""
 
 
-def changing(database: Database, code: str, which: str = "") -> str:
-    """Have a trigger change each new table of those, beside one that drops nothing; return what is said."""
-    change, words = CHANGES[code]
+def changing(database: Database, change: str, which: str = "") -> None:
+    """Have a trigger change each new table of those, beside one that drops nothing."""
     body = (
         "DECLARE one record; BEGIN FOR one IN SELECT * FROM pg_event_trigger_ddl_commands()"
         f" WHERE object_type = 'table' {which} LOOP"
-        f" EXECUTE format('ALTER TABLE %s {change}', one.object_identity); END LOOP;"
+        f" EXECUTE format('{change}', one.object_identity); END LOOP;"
     )
     database.run(
+        LATE,
         FUNCTION.replace("BEGIN {}", "{}").format(body),
         "CREATE EVENT TRIGGER watch_all ON ddl_command_end WHEN TAG IN ('CREATE TABLE')"
         " EXECUTE FUNCTION public.watch()",
         FUNCTION.format("").replace("public.watch", "public.idle"),
         "CREATE EVENT TRIGGER idle ON sql_drop EXECUTE FUNCTION public.idle()",
     )
-    return words
 
 
-@pytest.mark.parametrize("code", CHANGES)
+@pytest.mark.parametrize("how", CHANGES)
 def test_an_event_trigger_that_changes_what_we_make_is_told_before(
-    database: Database, plain: str, code: str
+    database: Database, plain: str, how: str
 ) -> None:
     """No error of the row that is refused then names the trigger."""
-    words = changing(database, code)
+    _, change, words = CHANGES[how]
+    changing(database, change)
     found = told(plain)["SOURCE_EVENT_TRIGGER"]
     assert found.severity is Severity.ERROR
     assert words in found.message
@@ -192,11 +205,12 @@ def test_an_event_trigger_that_changes_what_we_make_is_told_before(
     source.setup(Capture("audited", tuple(source.catalogue([T])), "placeholder", "password"))
 
 
-@pytest.mark.parametrize("code", CHANGES)
+@pytest.mark.parametrize("how", CHANGES)
 def test_an_event_trigger_that_changes_only_what_is_not_tried_is_told_when_it_refuses(
-    database: Database, plain: str, code: str
+    database: Database, plain: str, how: str
 ) -> None:
-    words = changing(database, code, "AND object_identity NOT LIKE '%.check_%'")
+    code, change, words = CHANGES[how]
+    changing(database, change, "AND object_identity NOT LIKE '%.check_%'")
     assert "SOURCE_EVENT_TRIGGER" not in told(plain)
     source = PostgresSource(plain)
     capture = Capture("audited", tuple(source.catalogue([T])), "placeholder", "password")
@@ -207,3 +221,40 @@ def test_an_event_trigger_that_changes_only_what_is_not_tried_is_told_when_it_re
     assert ["GRANT" in line for line in first] == [True] * (code == "SOURCE_DENIED")
     database.run(helps.removeprefix("Where none is missing: ").partition("  --")[0])
     source.setup(capture)
+
+
+def test_an_event_trigger_that_lets_no_schema_be_made_is_nothing_against_one_that_is_there(
+    database: Database, plain: str
+) -> None:
+    """It is another role's, so that nobody of ours makes or drops it."""
+    database.run(
+        "CREATE SCHEMA headrace",
+        f"GRANT USAGE, CREATE ON SCHEMA headrace TO {ROLE}",
+        FUNCTION.format("RAISE EXCEPTION 'no schema here';"),
+        "CREATE EVENT TRIGGER watch_all ON ddl_command_start WHEN TAG IN ('CREATE SCHEMA', 'DROP SCHEMA')"
+        " EXECUTE FUNCTION public.watch()",
+    )
+    assert "SOURCE_EVENT_TRIGGER" not in told(plain)
+    source = PostgresSource(plain)
+    capture = Capture("audited", tuple(source.catalogue([T])), "placeholder", "password")
+    source.setup(capture)
+    assert "SOURCE_EVENT_TRIGGER" not in {one.code for one in source.check_anew(capture)}
+    assert source.teardown(capture).statements == ()
+    source.setup(capture)
+
+
+def test_who_makes_the_same_just_now_is_no_refusal_by_an_event_trigger(
+    database: Database, plain: str
+) -> None:
+    """A registration waits for its turn; what is not tried is told."""
+    database.run(
+        FUNCTION.format(""),
+        "CREATE EVENT TRIGGER watch_all ON ddl_command_end EXECUTE FUNCTION public.watch()",
+    )
+    with psycopg.connect(database.dsn) as other:
+        other.execute("CREATE SCHEMA headrace")
+        found = told(plain)["SOURCE_EVENT_TRIGGER"]
+        assert found.severity is Severity.WARNING
+        assert "DISABLE" not in found.hint
+        other.rollback()
+    assert "SOURCE_EVENT_TRIGGER" not in told(plain)

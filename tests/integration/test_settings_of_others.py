@@ -23,7 +23,7 @@ from headrace.control.registry import Registry
 from headrace.control.runner import stop_engine
 from headrace.control.runs import start as runs
 from tests.support.database import Database, fresh_database
-from tests.support.locales import write_dutch_money
+from tests.support.locales import write_dutch
 from tests.support.mirror import KINDS, store_settings
 from tests.support.servers import postgres_server
 from tests.support.stack import RunningStack, running_stack
@@ -39,6 +39,9 @@ SETTINGS = {
     "TimeZone": "America/New_York",
     "extra_float_digits": "-15",
     "lc_monetary": "nl_NL.utf8",
+    "lc_numeric": "nl_NL.utf8",
+    "lc_time": "nl_NL.utf8",
+    "lc_messages": "nl_NL.utf8",
     "quote_all_identifiers": "on",
     "array_nulls": "off",
     "xmlbinary": "hex",
@@ -59,6 +62,11 @@ SETTINGS = {
     "tcp_user_timeout": "1000",
     "work_mem": "64kB",
     "jit": "off",
+    "exit_on_error": "on",
+    "role": "guest",
+    "session_replication_role": "replica",
+    "synchronous_commit": "off",
+    "wal_sender_timeout": "300ms",
 }
 COLUMNS = {
     "raw": ("bytea", r"'\x00ff10275c'"),
@@ -93,19 +101,46 @@ COLUMNS = {
     "range": ("tstzrange", "'[2024-03-10 06:00+00, 2024-03-10 08:00+00)'"),
     "spot": ("point", "point(0.1, 1e-7)"),
     "label": ("kind", "'ü'"),
+    "pairs": ("hstore", '\'a=>1, "b c"=>NULL, "ü"=>"€"\''),
+    "handle": ("citext", "'Ab Ü'"),
+    "way": ("ltree", "'top.middle.leaf'"),
+    "stay": ("daterange", "'[2024-03-10, 2024-03-12)'"),
+    "amounts": ("numeric[]", "ARRAY[1.10, NULL, 12345678901234567890.123]"),
+    "unsure": ("numeric[]", "ARRAY['NaN', 0.50]::numeric[]"),  # from here on they are looked up
+    "ways": ("ltree[]", "ARRAY['a.b', NULL]::ltree[]"),
+    "always": ("interval", "'infinity'"),
 }
 LATER = {
     "caesar": ("date", "'0044-03-15 BC'"),
     "skipped": ("date", "'1582-10-10'"),
 }
 """Values that are refused in a table that is to be added, and may come later."""
+COMPUTED = {
+    "twice": ("double precision", '"double" * 2 / 7'),
+    "raw2": ("bytea", '"raw" || "raw"'),
+    "sooner": ("date", '"day" - 1'),
+    "later": ("timestamp", "\"noon\" + interval '1 day 00:00:00.000001'"),
+    "week": ("daterange", 'daterange("day", "day" + 7)'),
+    "sums": ("numeric[]", "ARRAY[\"exact\", 'NaN'::numeric]"),
+    "part": ("jsonb", "\"shape\" -> 'a'"),
+    "nick": ("citext", '"handle"'),
+    "top": ("ltree", 'subpath("way", 0, 1)'),
+}
+"""What the database computes, and stores; no record carries it."""
 NOT_MIRRORED = {"bits", "spans", "spot"}
 """`source check` names them."""
-TABLE = ", ".join(f'"{name}" {kind}' for name, (kind, _) in (COLUMNS | LATER).items())
+NAMES = (COLUMNS | LATER | COMPUTED).keys()
+TABLE = ", ".join(
+    [
+        *(f'"{name}" {kind}' for name, (kind, _) in (COLUMNS | LATER).items()),
+        *(f'"{name}" {kind} GENERATED ALWAYS AS ({told}) STORED' for name, (kind, told) in COMPUTED.items()),
+    ]
+)
 ROW = ", ".join(value for _, value in COLUMNS.values())
 WHOLE = ", ".join((ROW, *(value for _, value in LATER.values())))
 
 OURS = (
+    "SET role = none",
     "SET default_transaction_read_only = off",
     "SET search_path = public",
     "SET client_encoding = 'UTF8'",
@@ -120,7 +155,7 @@ OURS = (
 def started() -> Iterator[str]:
     """Yield the address of a server that writes money as the Netherlands do, when it is told to."""
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="headrace-test-") as made:
-        assert write_dutch_money(Path(made)) == SETTINGS["lc_monetary"]
+        assert write_dutch(Path(made)) == SETTINGS["lc_monetary"]
         with postgres_server(17, locales=Path(made)) as dsn:
             yield dsn
 
@@ -133,20 +168,22 @@ def server() -> Iterator[str]:
 
 @contextmanager
 def shop(dsn: str) -> Iterator[Database]:
-    """Yield a database with one row of every fragile type, and a role that reads it."""
+    """Yield a database with one row of every fragile type, a role that reads it, and one without rights."""
     server = Database(dsn)
-    server.run("DROP ROLE IF EXISTS fussy", "CREATE ROLE fussy SUPERUSER LOGIN PASSWORD 'fussy'")
+    server.run("DROP ROLE IF EXISTS fussy, guest", "CREATE ROLE guest")
+    server.run("CREATE ROLE fussy SUPERUSER LOGIN PASSWORD 'fussy'")
     try:
         with fresh_database(dsn, NAME) as database:
             database.run(
                 "CREATE TYPE kind AS ENUM ('a', 'ü')",
+                *(f"CREATE EXTENSION {name}" for name in ("hstore", "citext", "ltree")),
                 f"CREATE TABLE t (id int PRIMARY KEY, {TABLE})",
                 "ALTER TABLE t REPLICA IDENTITY FULL",  # else some arrays are left out
                 f"INSERT INTO t SELECT 1, {ROW}",
             )
             yield database
     finally:
-        server.run("DROP ROLE fussy")
+        server.run("DROP ROLE fussy, guest")
 
 
 def as_fussy(database: Database) -> str:
@@ -156,6 +193,8 @@ def as_fussy(database: Database) -> str:
 
 def set_all(database: Database, scope: str) -> None:
     known = {name for (name,) in database.run("SELECT name FROM pg_settings")}
+    if scope != "SYSTEM":
+        known.add("role")  # which no list tells, and no file of a server's may have
     statements = [
         f"ALTER {scope} SET {name} = '{value}'" for name, value in SETTINGS.items() if name in known
     ]
@@ -214,7 +253,7 @@ def mirrored(
         for entry in Registry(context.registry).sinks(NAME):
             with opened_sink(entry) as opened:
                 rows = {stored.row["id"]: stored.row for stored in opened.scan(table.schema)}
-            found[entry.kind] = {name: _comparable(rows[number].get(name)) for name in COLUMNS | LATER}
+            found[entry.kind] = {name: _comparable(rows[number].get(name)) for name in NAMES}
         return found
 
     for scope in before:

@@ -12,11 +12,13 @@ import pytest
 
 from connectors.base import Left
 from connectors.postgres import PostgresSource
-from headrace.control import recover, source
+from headrace.control import lag, recover, source
 from headrace.control.check_again import check_again
 from headrace.control.context import Context
 from headrace.control.entries import RecoveryEntry
 from headrace.control.gap import gap_error, start_over
+from headrace.control.lag import State
+from headrace.control.recovery.ready import refuse_unready
 from headrace.control.registry import Registry
 from headrace.model.errors import SourceError
 from headrace.model.finding import Severity
@@ -155,3 +157,53 @@ def test_a_physical_slot_of_that_name_is_no_database_s(context: Context, prod: D
         assert len(prod.run(SLOT)) == 1
     finally:
         prod.run("SELECT pg_drop_replication_slot('headrace_shop')")
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_database_made_anew_is_not_taken_for_the_one_of_its_name(
+    context: Context, server: str, prod: Database, aside: bool
+) -> None:
+    """Dropped, or put aside: a copy has its name, cluster, tables' numbers and all that was in them.
+
+    A slot is of one database by number, and goes with it. So no proof but the slot is needed.
+    """
+    capture = register(context, "shop", prod.dsn, T)
+    number = "SELECT 't'::regclass::oid::int"
+    prod.run(MADE)
+    known = prod.value(number)
+    there = PostgresSource(prod.dsn).watch(capture)
+    facts = there.look({}).facts
+    there.close()
+    Database(server).run(
+        "CREATE DATABASE copy TEMPLATE prod",
+        "ALTER DATABASE prod RENAME TO former" if aside else "DROP DATABASE prod",
+        "ALTER DATABASE copy RENAME TO prod",
+    )
+    try:
+        assert (prod.value(number), prod.value(OURS)) == (known, 2)
+        here = PostgresSource(prod.dsn)
+        looks = here.watch(capture)
+        sight = looks.look(facts)
+        looks.close()
+        assert (sight.troubles, sight.back) == ((), ""), "by nothing else is it told"
+        (told,) = lag.measure(context).sources
+        assert told.state is State.RESYNC_REQUIRED
+        if aside:
+            assert told.reason.startswith("the slot headrace_shop is that of database former, not of")
+            assert told.remedy.startswith("headrace source remove shop")
+            return
+        assert told.reason.startswith("the slot does not exist")
+        assert told.remedy == "headrace recover shop"
+        refuse_unready(context, Registry(context.registry).source("shop"))
+        assert here.teardown(capture) == Left()
+        here.setup(capture)
+        prod.run(MADE)
+        assert not here.hold(capture).lost
+        assert Registry(context.registry).source("shop").gap == "the slot does not exist", "what was lost is"
+    finally:
+        if aside:
+            Database(server).run(
+                "ALTER DATABASE prod RENAME TO copy",
+                "ALTER DATABASE former RENAME TO prod",
+                "DROP DATABASE copy",
+            )

@@ -126,7 +126,7 @@ def test_a_password_that_will_not_be_valid_for_ever(database: Database) -> None:
 
 
 def test_a_server_that_has_revoked_everything_is_opened_grant_by_grant(database: Database) -> None:
-    """No statement is told twice."""
+    """No statement is told twice; what the check has nothing against is made, watched and removed."""
     database.run(
         "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pg_catalog FROM PUBLIC",
         "REVOKE SELECT ON ALL TABLES IN SCHEMA pg_catalog FROM PUBLIC",
@@ -138,6 +138,12 @@ def test_a_server_that_has_revoked_everything_is_opened_grant_by_grant(database:
         assert hint not in pasted
         paste(database, hint)
         pasted.append(hint)
+    source, capture = captured(database)
+    source.setup(capture)
+    source.hold(capture, loading=True)
+    with closing(source.watch(capture)) as watch:
+        watch.look({})
+    assert source.teardown(capture).statements == ()
 
 
 @pytest.mark.parametrize("name", sorted(USEFUL))

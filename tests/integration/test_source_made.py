@@ -88,6 +88,35 @@ def test_what_another_role_has_left_is_told_before(database: Database) -> None:
     source.setup(capture_by(source))
 
 
+def test_default_privileges_that_keep_our_role_from_what_it_makes(database: Database) -> None:
+    """A schema that is there is not made: then only the tables count, until all is made anew."""
+    source = PostgresSource(of_role(database, "plain"))
+    mine = "ALTER DEFAULT PRIVILEGES FOR ROLE plain"
+    database.run(f"{mine} REVOKE USAGE ON SCHEMAS FROM plain", f"{mine} GRANT SELECT ON TABLES TO owners")
+    (schemas,) = errors(source)
+    assert "USAGE on schemas" in schemas.message
+    database.run(
+        "CREATE SCHEMA headrace AUTHORIZATION plain",
+        "GRANT USAGE ON SCHEMA headrace TO plain",
+        f"{mine} REVOKE ALL ON TABLES FROM plain",
+    )
+    (tables,) = errors(source)  # what a role that ours is a member of may read, ours may
+    assert "INSERT, UPDATE, DELETE on tables" in tables.message
+    (both,) = (one for one in source.check_anew(capture_by(source)) if one.severity is Severity.ERROR)
+    assert {one.code for one in (schemas, tables, both)} == {"SOURCE_CREATE_RIGHT"}
+    with pytest.raises(SourceError, match="permission denied for table made_heartbeat"):
+        source.setup(capture_by(source))
+    database.run(tables.hint)
+    assert errors(source) == []
+    source.setup(capture_by(source))
+    assert source.teardown(capture_by(source)).statements == ()
+    with pytest.raises(SourceError, match="permission denied for schema headrace"):
+        source.setup(capture_by(source))
+    assert both.hint == f"{schemas.hint} {tables.hint}"
+    database.run(schemas.hint)
+    source.setup(capture_by(source))
+
+
 def test_an_address_of_several_hosts_is_refused_by_the_check(database: Database) -> None:
     login, _, place = database.dsn.rpartition("@")
     host, _, name = place.partition("/")

@@ -116,6 +116,21 @@ def test_a_row_is_looked_up_by_the_same_money_in_any_country(locales: Path) -> N
             assert source.lookup(schema, [key], ["g"], ()) == {key: {"g": "one"}}
 
 
+def test_a_column_that_is_gone_ends_no_lookup_where_errors_end_sessions() -> None:
+    with postgres_server(17) as dsn, fresh_database(dsn, "source_sessions") as database:
+        database.run(
+            "ALTER DATABASE source_sessions SET exit_on_error = on",
+            "CREATE TABLE t (id int PRIMARY KEY, a int GENERATED ALWAYS AS (id) STORED,"
+            " b int GENERATED ALWAYS AS (id) STORED)",
+            "INSERT INTO t VALUES (1)",
+        )
+        with closing(PostgresSource(database.dsn)) as source:
+            (schema,) = source.catalogue([TableId("public", "t")])
+            database.run("ALTER TABLE t DROP a")
+            key = Key.of(["1"])
+            assert source.lookup(schema, [key], ["a", "b"], ()) == {key: {"b": 1}}
+
+
 def test_a_slot_that_is_made_anew_before_anybody_looks_is_noticed(
     context: Context, database: Database
 ) -> None:

@@ -30,6 +30,11 @@ LATER = {
     "SOURCE_LOAD_RESTARTS": "a load that begins again and again",
     "SOURCE_WAITS": "who is waited for; the check warns of transactions that are open",
     "SOURCE_LOCKED": "who holds a lock at that moment",
+    "SOURCE_GAVE_WAY": "an operator who ends a session meanwhile",
+    "SOURCE_SLOT_BUSY": "who reads from the slot of one that is begun again at that moment",
+    "SOURCE_FAILED_OVER": "a failover while the tables are read",
+    "RESNAPSHOT_PAUSED": "somebody who pauses the run meanwhile",
+    "RESNAPSHOT_UNATTENDED": "an engine that ends meanwhile",
     "SINK_NOT_STARTED": "an engine that does not come up",
     "SINK_AT_REST": "a sink that somebody pauses meanwhile",
     "SOURCE_GOING": "a removal meanwhile",
@@ -39,11 +44,12 @@ LATER = {
 """Code → what cannot be known before."""
 
 
-def _asked(check: Callable[[], Any]) -> set[str]:
+def _asked(check: Callable[[], Any]) -> list[str]:
+    """Return the code of each error, also of several that have the same."""
     try:
-        return {one.code for one in check() if one.severity is Severity.ERROR}
+        return [one.code for one in check() if one.severity is Severity.ERROR]
     except HeadraceError as error:
-        return {error.code}
+        return [error.code]
 
 
 def _foretold(add: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +73,7 @@ def _check_source(context: Any, name: str, url: str, **named: Any) -> Any:
 
 
 def _check_sink(context: Any, name: str, kind: str, **named: Any) -> Any:
-    asked = ("settings", "source", "tables", "take_over", "on_schema_change")
+    asked = ("settings", "source", "tables", "take_over", "on_schema_change", "skip_unfit")
     known = {key: named[key] for key in asked if key in named}
     return sink_check.check(context, name, kind, **known)
 
