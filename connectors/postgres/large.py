@@ -33,10 +33,10 @@ SELECT c.oid::bigint AS oid, coalesce(
     pg_table_size(c.reltoastrelid), 0) AS bytes
 FROM pg_class c WHERE c.oid = ANY(%s::oid[])
 """)
-_AS_TEXT: LiteralString = "octet_length({0}::text)"
+_AS_TEXT: LiteralString = "octet_length({0}::text)::bigint"
 _EXACT: Mapping[str, tuple[int, LiteralString]] = {
     **dict.fromkeys(("text", "varchar", "citext", "xml"), (1, _AS_TEXT)),
-    "bpchar": (1, "octet_length({0})"),  # as a text it would lose its blanks
+    "bpchar": (1, "octet_length({0})::bigint"),  # as a text it would lose its blanks
     "bytea": (2, "2 * octet_length({0})::bigint + 2"),
 }
 """Of a type how many bytes are sent for one that is kept, and how many of a value: by its header alone.

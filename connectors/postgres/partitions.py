@@ -78,13 +78,23 @@ def between(schema: TableSchema, before: Table, now: Table, horizon: str, ask: A
             open_.append({**question, "tries": tries})
             unknown.setdefault(f"{unit['name']} {_ASKED[question['code']]}", said)
         elif said is not True:
-            rewritten = question["code"] == _CAME and _is_rewritten(unit, now)
-            what = f"its partition {unit['name']} {_REWRITTEN if rewritten else _SAID[question['code']]}"
+            code, what = _told(question, unit, now, ask)
             # A TRUNCATE of the whole table excuses no row that is there.
-            by = None if rewritten and ask.holds(unit) else question["unless"]
+            by = question["unless"] if code == _EMPTIED else None
             unless = None if by is None else (by[0], by[1])
-            troubles.append(Trouble(schema.table, question["code"], True, what, unless=unless))
+            what = f"its partition {unit['name']} {what}"
+            troubles.append(Trouble(schema.table, code, True, what, unless=unless))
     return Found((*troubles, *_unread(schema, unknown)), tuple(open_))
+
+
+def _told(question: Table, unit: Table, now: Table, ask: Asking) -> tuple[str, str]:
+    """Return the code and the words of what is wrong with a partition.
+
+    One that was rewritten since it was made, and is empty, has lost what the log told of it.
+    """
+    if question["code"] == _CAME and _is_rewritten(unit, now):
+        return (_CAME if ask.holds(unit) else _EMPTIED), _REWRITTEN
+    return question["code"], _SAID[question["code"]]
 
 
 def _unread(schema: TableSchema, unknown: Mapping[str, Unknown]) -> Iterator[Trouble]:

@@ -142,7 +142,8 @@ def check_tables(
     found = rows(connection, _TABLES, list(CLAIMED), list(located.values()))
     left = columns_left_out(connection, tables, leave_out, keys)
     fit: list[TableId] = []
-    glances, amounts = Glances(connection, _GLANCES_S), read_amounts(connection)
+    glances, sizes = Glances(connection, _GLANCES_S), Glances(connection, _GLANCES_S)
+    amounts = read_amounts(connection)
     typed, toasted = read_typed(connection, tables), read_toasted(connection, located.values())
     described = {row["oid"]: {**row, "toasted": toasted.get(row["oid"])} for row in found}
     for table in tables:
@@ -179,7 +180,7 @@ def check_tables(
         troubles += (
             [unread[table]]
             if table in unread
-            else _values(glances, table, row, typed.get(table, ()), told, key or row["key"] or ())
+            else _values((glances, sizes), table, row, typed.get(table, ()), told, key or row["key"] or ())
         )
         yield from (replace(trouble, table=table) for trouble in troubles)
         if all(trouble.severity is not Severity.ERROR for trouble in troubles):
@@ -198,23 +199,23 @@ def check_tables(
 
 
 def _values(
-    glances: Glances,
+    glances: tuple[Glances, Glances],
     table: TableId,
     row: DictRow,
     columns: Sequence[DictRow],
     left: Sequence[tuple[str, str, str]],
     key: Sequence[str],
 ) -> Iterator[Finding]:
-    """Yield what is told of the values that are captured, where they can be asked for."""
+    """Yield what is told of the values that are captured, where they can be asked for.
+
+    What is asked about sizes has time of its own: it reads large tables, and would leave none for the rest.
+    """
     if _can_be_asked(row):
         excluded = {name for name, _, why in left if why in LEFT_OUT}
         captured = set(row["columns"]) - excluded
-        yield from glances.tell(
-            table,
-            suspected(table, columns, captured),
-            unheld(table, columns, excluded),
-            too_large(table, columns, captured, key, row["toasted"]),
-        )
+        values, sizes = glances
+        yield from values.tell(table, suspected(table, columns, captured), unheld(table, columns, excluded))
+        yield from sizes.tell(table, too_large(table, columns, captured, key, row["toasted"]))
 
 
 def _can_be_asked(row: DictRow) -> bool:

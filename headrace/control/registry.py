@@ -54,7 +54,7 @@ __all__ = [
     "now_ms",
 ]
 
-_VERSION = 12
+_VERSION = 13
 _OLDER = tuple(range(1, _VERSION))
 """Versions that lack only tables, which are made, and columns, which are added."""
 _READING = "reading"

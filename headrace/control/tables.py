@@ -115,7 +115,7 @@ def take_in(
             wanted, new = list(left.tables), [table for table in new if table not in left.unfit]
             if new:
                 keys = {table: key for table, key in keys.items() if table in new}
-                _register(context, registry, entry, new, keys, chosen, say)
+                _register(context, registry, entry, new, keys, mirrors_of(registry, entry, sinks), say)
             entry = registry.source(name)
         mine = [table for table in entry.tables if table.schema.table in wanted]
         source, capture = source_of(context, entry), capture_of(context, entry)

@@ -125,7 +125,9 @@ def refused_by_stores(
     keys: Keys,
     sinks: Sequence[SinkEntry],
 ) -> Iterator[Finding]:
-    """Yield the errors that stores would have with tables; changes nothing.
+    """Yield the errors that stores would have with tables for themselves; changes nothing.
+
+    What is wrong with a store that is written to already keeps no table from it.
 
     Args:
         source: The database.
@@ -144,7 +146,7 @@ def refused_by_stores(
     schemas = source.catalogue(fit, {table: key for table, key in keys.items() if table in fit})
     for entry in sinks:
         with opened_sink(entry) as sink:
-            told = [one for one in sink.check(schemas) if one.severity is Severity.ERROR]
+            told = [one for one in sink.check(schemas) if one.severity is Severity.ERROR and one.table]
         for one in told:
             hint = named(one.hint, source=entry.source, sink=entry.name)
             yield replace(one, message=f"{entry.name}: {one.message}", hint=hint)

@@ -213,7 +213,7 @@ UNTOLD = {
         ),
     ),
     "brief": (
-        "PARTITION_CAME",
+        "PARTITION_EMPTIED",
         (
             "CREATE TABLE brief_b PARTITION OF brief FOR VALUES FROM (100) TO (200); "
             "INSERT INTO brief VALUES (150, 'in the log'); TRUNCATE brief_b"

@@ -209,7 +209,15 @@ def test_a_registry_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
         assert session.execute(text("SELECT count(*) FROM dead_letters")).scalar() == 0
         assert session.execute(text("SELECT count(*) FROM journal")).scalar() == 1
         assert session.execute(text("SELECT count(on_schema_change) FROM sinks")).scalar() == 0
-        assert session.execute(text("PRAGMA user_version")).scalar() == 12
+        assert session.execute(text("PRAGMA user_version")).scalar() == 13
+
+
+def test_a_registry_of_the_version_before_gains_a_column(tmp_path: Path) -> None:
+    with Registry(tmp_path / "r.db").begin() as session:
+        session.execute(text("ALTER TABLE sinks DROP COLUMN left_out"))
+        session.execute(text("PRAGMA user_version = 12"))
+    with Registry(tmp_path / "r.db").begin() as session:
+        assert session.execute(text("SELECT count(left_out) FROM sinks")).scalar() == 0
 
 
 def test_who_reads_waits_for_nobody_and_changes_nothing(tmp_path: Path) -> None:
