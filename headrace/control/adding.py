@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from connectors.base import Keys, Source
+from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import SourceSettings
 from headrace.control.begun import noted
 from headrace.control.capture import settings_of
-from headrace.control.registry import Adding, Registry, SinkEntry, SourceEntry, now_ms
+from headrace.control.captured import captured_of
+from headrace.control.registry import Adding, Registry, SinkEntry, SourceEntry, SourceTableEntry, now_ms
 from headrace.control.sink_settings import checked_settings
 from headrace.control.undone import begun_sinks
 from headrace.model.errors import UsageError
 from headrace.model.schema import TableId
 from sinks import registry as kinds
+from sinks.unheld import refuse_unknown
 
 __all__ = [
+    "asked_of",
     "asked_sink",
     "begun_sink",
     "begun_source",
@@ -151,6 +155,28 @@ def asked_sink(
         created_ms=now_ms(),
         adding=Adding.REGISTERED.value,
     )
+
+
+def asked_of(
+    registry: Registry,
+    name: str,
+    kind: str,
+    *,
+    settings: Mapping[str, Any],
+    source: str | None,
+    tables: Sequence[TableId],
+    on_schema_change: SchemaPolicy,
+) -> tuple[SourceEntry, list[SourceTableEntry], SinkEntry]:
+    """Return whose changes a sink is asked to have, of which tables, and the sink as :func:`asked_sink`.
+
+    Raises:
+        UsageError: When the source is being removed (``SOURCE_GOING``), or a table or a setting is none.
+    """
+    origin = registry.source(source) if source else registry.only_source()
+    refuse_going(origin, origin.name)
+    captured = captured_of(origin, tables)
+    refuse_unknown(settings, [table.schema for table in captured], kinds.config_model(kind))
+    return origin, captured, asked_sink(name, kind, origin.name, settings, on_schema_change.value)
 
 
 def is_same_sink(known: SinkEntry, asked: SinkEntry, topics: Collection[str], some: bool) -> bool:

@@ -11,9 +11,8 @@ from typing import Any
 
 from headrace.config.pipeline import SchemaPolicy, write_private
 from headrace.config.source import valid_name
-from headrace.control.adding import asked_sink, begun_sink, is_same_sink, note, refuse_going, sink_exists
+from headrace.control.adding import asked_of, begun_sink, is_same_sink, note, refuse_going, sink_exists
 from headrace.control.alone import only_one
-from headrace.control.captured import captured_of
 from headrace.control.claims import owner_file, refuse_own
 from headrace.control.context import Context
 from headrace.control.fitness import refuse_unfit
@@ -45,7 +44,6 @@ from headrace.model.errors import SinkError, SourceError
 from headrace.model.finding import Finding
 from headrace.model.schema import TableId
 from sinks import registry as kinds
-from sinks.unheld import refuse_unknown
 
 __all__ = ["LeftTarget", "add", "pause", "remove", "resume", "wait_running"]
 
@@ -85,11 +83,15 @@ def add(
     registry = Registry(context.registry)
     with only_one(context, "sink", name, f"`headrace sink add {name}`", say):
         begun = begun_sink(registry, name)
-        origin = registry.source(source) if source else registry.only_source()
-        refuse_going(origin, origin.name)
-        captured = captured_of(origin, tables)
-        refuse_unknown(settings, [table.schema for table in captured], kinds.config_model(kind))
-        entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
+        origin, captured, entry = asked_of(
+            registry,
+            name,
+            kind,
+            settings=settings,
+            source=source,
+            tables=tables,
+            on_schema_change=on_schema_change,
+        )
         if begun is not None:
             if not is_same_sink(begun, entry, [table.topic for table in captured], skip_unfit):
                 raise sink_exists(name)

@@ -8,8 +8,7 @@ from typing import Any
 
 from headrace.config.pipeline import SchemaPolicy
 from headrace.config.source import valid_name
-from headrace.control.adding import asked_sink, begun_sink, is_same_sink, refuse_going, sink_exists
-from headrace.control.captured import captured_of
+from headrace.control.adding import asked_of, begun_sink, is_same_sink, sink_exists
 from headrace.control.claims import refuse_own, strangers
 from headrace.control.context import Context
 from headrace.control.kafka import Kafka
@@ -25,7 +24,6 @@ from headrace.model.pasted import command
 from headrace.model.schema import TableId, TableSchema
 from sinks import registry as kinds
 from sinks.base import Sink
-from sinks.unheld import refuse_unknown
 
 __all__ = ["check", "targets_refused"]
 
@@ -57,13 +55,17 @@ def check(
     kinds.config_model(kind)
     registry = Registry(context.registry)
     begun = begun_sink(registry, name)
-    origin = registry.source(source) if source else registry.only_source()
-    captured = captured_of(origin, tables)
-    refuse_unknown(settings, [table.schema for table in captured], kinds.config_model(kind))
-    entry = asked_sink(name, kind, origin.name, settings, on_schema_change.value)
+    origin, captured, entry = asked_of(
+        registry,
+        name,
+        kind,
+        settings=settings,
+        source=source,
+        tables=tables,
+        on_schema_change=on_schema_change,
+    )
     if begun is not None and not is_same_sink(begun, entry, [table.topic for table in captured], skip_unfit):
         raise sink_exists(name)
-    refuse_going(origin, origin.name)
     again = leaving_out(
         name,
         kind,
